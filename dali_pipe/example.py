@@ -1,0 +1,104 @@
+"""Finding features in a serialized `tf.train.Example` without reading their values.
+
+protobuf would copy every image to reach its label. This walks the wire format
+(https://protobuf.dev/programming-guides/encoding) and touches only tags and lengths, which is what lets a whole data set's schema be checked at the price of a scan.
+"""
+
+import mmap
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+KINDS = {1: "bytes", 2: "float", 3: "int64"}  # tensorflow/core/example/feature.proto
+Buffer = mmap.mmap | bytes
+
+
+class Feature(NamedTuple):
+    """Where one feature's value lies: `start` and `end` enclose the BytesList, FloatList or Int64List message."""
+
+    kind: str
+    start: int
+    end: int
+
+
+class MalformedExample(ValueError):
+    """The bytes are not a serialized Example."""
+
+
+def _varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise MalformedExample("a number runs past its message")
+
+
+def _fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """`(field, wire type, start, end)` of each field's value between two positions."""
+    while at < end:
+        tag, at = _varint(data, at, end)
+        wire = tag & 7
+        if wire == _BYTES:
+            size, at = _varint(data, at, end)
+        elif wire == _VARINT:
+            size = _varint(data, at, end)[1] - at
+        elif wire in (_FIXED64, _FIXED32):
+            size = 8 if wire == _FIXED64 else 4
+        else:
+            raise MalformedExample(f"wire type {wire} is not known")
+        if size > end - at:
+            raise MalformedExample("a value runs past its message")
+        yield tag >> 3, wire, at, at + size
+        at += size
+
+
+def features(data: Buffer, start: int, end: int) -> dict[bytes, Feature]:
+    """The features of the Example between two positions; of a repeated key the last counts, as in protobuf.
+
+    Raises:
+        MalformedExample: the bytes are not an Example.
+    """
+    found: dict[bytes, Feature] = {}
+    for field, wire, at, to in _fields(data, start, end):
+        if field != 1 or wire != _BYTES:
+            continue
+        for entry_field, entry_wire, entry, entry_end in _fields(data, at, to):
+            if entry_field == 1 and entry_wire == _BYTES:
+                key, feature = _entry(data, entry, entry_end)
+                found[key] = feature
+    return found
+
+
+def _entry(data: Buffer, start: int, end: int) -> tuple[bytes, Feature]:
+    key, feature = b"", Feature("empty", end, end)
+    for field, wire, at, to in _fields(data, start, end):
+        if field == 1 and wire == _BYTES:
+            key = data[at:to]
+        elif field == 2 and wire == _BYTES:
+            for kind, _, a, b in _fields(data, at, to):
+                feature = Feature(KINDS.get(kind, "unknown"), a, b)
+    return key, feature
+
+
+def bytes_values(data: Buffer, feature: Feature) -> list[tuple[int, int]]:
+    """`(start, end)` of each value of a bytes feature."""
+    return [
+        (at, to) for field, wire, at, to in _fields(data, feature.start, feature.end) if (field, wire) == (1, _BYTES)
+    ]
+
+
+def int64_values(data: Buffer, feature: Feature, limit: int = 16) -> list[int]:
+    """Values of an int64 feature, packed or not; stops once there are more than `limit`."""
+    values: list[int] = []
+    for field, wire, at, to in _fields(data, feature.start, feature.end):
+        while field == 1 and at < to and len(values) <= limit:
+            value, at = _varint(data, at, to)
+            value &= (1 << 64) - 1
+            values.append(value - (1 << 64) if value >> 63 else value)
+            if wire != _BYTES:
+                break
+    return values

@@ -1,0 +1,42 @@
+"""Reading the encoded images of a batch, wherever they lie."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipe.geometry import Ints
+from dali_pipe.records import Records
+from dali_pipe.tfrecord import RecordError
+
+
+def read_images_into(records: Records, places: Ints, rows: NDArray[np.uint8]) -> None:
+    """Read the image of each place to the start of its row of `(n, width)`.
+
+    A shard is opened once a call: one that has gone or shrunk since the scan is an error here, and no descriptor is
+    held between batches, however many shards there are.
+
+    Raises:
+        RecordError: the shard is shorter than when it was scanned.
+        OSError: it cannot be opened.
+    """
+    table = records.table[places]
+    for shard in np.unique(table["shard"]):
+        path = records.shards[shard]
+        with open(path, "rb", buffering=0) as file:
+            for row in np.flatnonzero(table["shard"] == shard):
+                length = int(table["image_length"][row])
+                file.seek(int(table["image_offset"][row]))
+                if file.readinto(rows[row, :length].data) != length:
+                    raise RecordError(
+                        path, int(table["offset"][row]), "the shard has become shorter since it was scanned."
+                    )
+
+
+def read_images(records: Records, places: Ints) -> Iterator[memoryview]:
+    """The encoded image of each place, in order."""
+    lengths = records.table["image_length"][places].tolist()
+    rows = np.empty((len(places), max(lengths, default=0)), np.uint8)
+    read_images_into(records, places, rows)
+    for row, length in zip(rows, lengths, strict=True):
+        yield row[:length].data

@@ -1,0 +1,47 @@
+import os
+
+# Before TensorFlow is imported anywhere: its start-up lines would bury a failing test's output.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dali_pipe import device
+from tests import support
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or leaves anything in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DALI_TF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(params=["dali", "tfdata"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """50 photographs of many sizes in three shards, labels 0 to 49."""
+    sizes = [(40 + 7 * k % 90, 40 + 11 * k % 120) for k in range(50)]
+    images = [support.photograph(k, h, w) for k, (h, w) in enumerate(sizes)]
+    return support.write_shards(tmp_path_factory.mktemp("photographs"), images)
+
+
+@pytest.fixture(scope="session")
+def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A TFDS data set written by TFDS: 203 train and 37 validation photographs in several shards, labels 0 to 9."""
+    from tests import tfds_builder
+
+    return tfds_builder.prepare(tmp_path_factory.mktemp("tensorflow_datasets"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not device.dali_gpu_count():
+        pytest.skip("no GPU that DALI can use")

@@ -1,0 +1,137 @@
+"""A DALI pipeline as a tf.data dataset. Every guard against what the plugin does to a process lives here.
+
+The plugin aborts the process when a pipeline cannot be built, so each is built in Python first; when the declared
+outputs are fewer than the pipeline's, so they are derived from the same recipe; and when TensorFlow tears down a
+multi-device iterator over it with default optimisations off, so they are turned on.
+"""
+
+import numpy as np
+import nvidia.dali.plugin.tf as dali_tf
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from dali_pipe import pipeline
+from dali_pipe.geometry import Ints
+from dali_pipe.index_files import IndexFiles
+from dali_pipe.pipeline import INPUT, Kind
+from tf_bridge.source import Source, graph
+
+PREFETCH = 2  # batches the plugin keeps ahead; it asks for as many when an iterator is made
+# Runs of records in the index of an endless stream: bounds the files the reader opens, and the graph's size.
+MAX_REPEATED_RUNS = 65_536
+
+
+class DALIEngine:
+    """Makes datasets of one source's epochs."""
+
+    def __init__(self, source: Source, device: Kind, num_threads: int):
+        self._source, self._device, self._threads = source, device, num_threads
+        self._plan = source.plan
+        self._undersized = self._plan.recipe.undersized(self._plan.records.sizes(self._plan.recipe.exif))
+        self._index = IndexFiles(self._plan.records)
+
+    @property
+    def native(self) -> bool:
+        """Whether DALI's own reader can follow the order: not if it is a permutation of very many records."""
+        plan = self._plan
+        return plan.shuffle != "exact" or len(plan) <= plan.max_segments
+
+    def epoch(self, epoch: int) -> tf.data.Dataset:
+        """One epoch, read by DALI's own reader."""
+        source = self._source
+        order, tickets = source.epoch(epoch)
+        batches = tf.data.Dataset.from_tensor_slices(source.pad(tickets))
+        number = tf.constant(epoch, tf.int64)
+        if self._device == "gpu":  # nothing may follow a dataset on the GPU: count what goes in
+            return self._read([order], source.counted(batches, number, at=PREFETCH))
+        return source.counted(self._read([order], batches), number)
+
+    def endless(self, first: int) -> tf.data.Dataset:
+        """Epoch `first` and all that follow, read by one pipeline.
+
+        The index holds as many epochs as fit `MAX_REPEATED_RUNS`; after those the order comes round again, with new
+        draws.
+        """
+        source = self._source
+        orders = [source.order(epoch) for epoch in range(first, first + self.held_epochs)]
+
+        def tickets(epoch: int) -> NDArray[np.int64]:
+            return source.pad(self._plan.tickets(int(epoch), orders[(int(epoch) - first) % len(orders)]))
+
+        def batches(epoch: tf.Tensor) -> tf.data.Dataset:
+            rows = tf.numpy_function(tickets, [epoch], tf.int64, stateful=False)
+            rows.set_shape([source.steps, source.batch_size, source.lanes])
+            return source.counted(tf.data.Dataset.from_tensor_slices(rows), epoch, at=PREFETCH)
+
+        return self._read(orders, source.epochs(first).flat_map(graph(batches)))
+
+    @property
+    def held_epochs(self) -> int:
+        """Epochs after which the order of an endless stream comes round."""
+        if not self._plan.shuffle:
+            return 1
+        runs = len(self._plan.segments or self._plan)
+        return max(1, MAX_REPEATED_RUNS // runs)
+
+    def live(self) -> tf.data.Dataset:
+        """A dataset whose every iterator runs the counter's next epoch, fed with bytes that Python reads.
+
+        What follows a dataset in tf.data (`map`, `take`, …) has one graph for all epochs, so it cannot have an index
+        file for each. About 0.9 of the native reader's speed.
+        """
+        source = self._source
+
+        def rows(epoch: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+            batch = tf.numpy_function(source.rows, [epoch, step], tf.uint8, stateful=False)
+            batch.set_shape([None, None])
+            return batch
+
+        def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            steps = tf.data.Dataset.range(source.steps)
+            batches = steps.map(graph(lambda step: rows(epoch, step)), num_parallel_calls=2).prefetch(2)
+            return source.counted(batches, epoch, at=PREFETCH)
+
+        feed = pipeline.bytes_feed(source.lanes)
+        return self._dataset(feed, source.epochs().flat_map(graph(one_epoch)))
+
+    def _read(self, orders: list[Ints], tickets: tf.data.Dataset) -> tf.data.Dataset:
+        """DALI's reader along whole epochs, each filled up to full batches by repeating its last record."""
+        filled = [np.pad(order, (0, -len(order) % self._source.batch_size), "edge") for order in orders]
+        shards, index = self._index.write(np.concatenate(filled))
+        padded = len(filled[0]) != len(orders[0])
+        feed = pipeline.native_feed(shards, index, self._plan.records.schema.image_key, padded)
+        return self._dataset(feed, tickets)
+
+    def _dataset(self, feed: pipeline.Feed, tickets: tf.data.Dataset) -> tf.data.Dataset:
+        """A DALIDataset over a pipeline that is known to build."""
+        source, recipe = self._source, self._plan.recipe
+        pipe = pipeline.build(
+            feed,
+            recipe,
+            batch_size=source.batch_size,
+            num_threads=self._threads,
+            device=self._device,
+            undersized=self._undersized,
+        )
+        size = source.batch_size if source.drop_remainder else None
+        placement = f"/{self._device}:0"
+        if self._device == "gpu":
+            tickets = tickets.apply(tf.data.experimental.copy_to_device(placement))
+        with tf.device(placement):
+            wrapped = dali_tf.experimental.DALIDatasetWithInputs(
+                pipeline=pipe,
+                input_datasets={INPUT: dali_tf.experimental.Input(tickets, batch=True)},
+                batch_size=source.batch_size,  # these three silently replace the pipeline's own
+                num_threads=self._threads,
+                device_id=0 if self._device == "gpu" else None,
+                prefetch_queue_depth=PREFETCH,
+                output_shapes=((size, *recipe.output_shape), (size,)),
+                output_dtypes=(tf.as_dtype(recipe.dtype), tf.int64),
+            )
+            # The plugin wraps its dataset in options that turn the default optimisations off, and TensorFlow logs a
+            # warning for each option that is changed back: take what was wrapped.
+            (dataset,) = wrapped._inputs()
+            options = tf.data.Options()
+            options.experimental_optimization.apply_default_optimizations = True
+            options.autotune.enabled = False
+            return dataset.with_options(options)

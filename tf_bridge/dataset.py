@@ -1,0 +1,261 @@
+"""The data set a user holds: an ordinary `tf.data.Dataset` that keeps Keras's contract."""
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from dali_pipe import plan as plan_lib
+from dali_pipe import records as records_lib
+from dali_pipe import tfds_source
+from dali_pipe.device import DeviceName, resolve_device
+from dali_pipe.plan import Plan, Shuffle
+from dali_pipe.recipe import Recipe
+from dali_pipe.records import Records, Schema
+from tf_bridge import tfdata_engine
+from tf_bridge.source import EpochCounter, Source
+
+log = logging.getLogger(__name__)
+
+EngineName = Literal["auto", "dali", "tfdata"]
+Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class ImageDataset(tf.data.Dataset):
+    """Batches `(images, labels)` of a view of records, a new exact epoch each time it is iterated.
+
+    Images are `(B, H, W, 3)` in the recipe's dtype, labels `(B,)` int64. Order and augmentation follow from
+    `(seed, epoch)` alone. The epoch moves on once an iterator has handed out its second batch, which is how Keras's
+    spare iterators and a peek at one batch leave it alone; `set_epoch` sets it.
+
+    Made by `from_tfds`, `from_tfrecords` and `from_records`.
+
+    Attributes:
+        records: the view it reads.
+        recipe: what it does to each image.
+        seed: of order and augmentation.
+        batch_size: records a batch.
+        engine: "dali" or "tfdata".
+        device: "gpu" or "cpu".
+        reason: why this engine and device, for people.
+    """
+
+    def __init__(self, source: Source, engine: "Literal['dali', 'tfdata']", device: str, reason: str, num_threads: int):
+        self._source = source
+        self.engine, self.device, self.reason = engine, device, reason
+        self.records, self.recipe = source.plan.records, source.plan.recipe
+        self.seed, self.batch_size = source.plan.seed, source.batch_size
+        self._dali = None
+        if engine == "dali":
+            from tf_bridge.dali_engine import DALIEngine
+
+            self._dali = DALIEngine(source, "gpu" if device == "gpu" else "cpu", num_threads)
+        self._derived = self._live(num_threads)
+        super().__init__(self._derived._variant_tensor)
+
+    def _live(self, num_threads: int) -> tf.data.Dataset:
+        """What `map` and the like are built on."""
+        if self._dali is None:
+            live = tfdata_engine.dataset(self._source, num_threads)
+        elif self.device == "gpu":
+            return self._dali.epoch(0)  # only `prefetch` and `with_options` may follow on a GPU anyway
+        else:
+            live = self._dali.live()
+        return live.apply(tf.data.experimental.assert_cardinality(self._cardinality))
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return []
+
+    @property
+    def element_spec(self) -> Any:
+        """`(images, labels)` as TensorSpecs; the batch dimension is None where the last batch may be partial."""
+        return self._derived.element_spec
+
+    @property
+    def _cardinality(self) -> int:
+        return int(tf.data.INFINITE_CARDINALITY) if self._source.repeat else self._source.steps
+
+    def cardinality(self) -> tf.Tensor:
+        """Batches an iterator gives, an int64 scalar; `tf.data.INFINITE_CARDINALITY` with `repeat=True`."""
+        return tf.constant(self._cardinality, tf.int64)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, with `repeat=True` too: `steps_per_epoch=len(ds)`."""
+        return self._source.steps
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iterator runs, counted from 0."""
+        return self._source.counter.value
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iterator run this epoch."""
+        if epoch < 0:
+            raise ValueError(f"`epoch` must not be negative. Received: epoch={epoch!r}")
+        self._source.counter.value = int(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        """An iterator over one epoch, or over all that follow with `repeat=True`."""
+        if self._dali is None or not self._dali.native:
+            return iter(self._derived)
+        run = self._dali.endless if self._source.repeat else self._dali.epoch
+        return iter(run(self.epoch))
+
+    def __repr__(self) -> str:
+        shape = (self.batch_size, *self.recipe.output_shape)
+        return (
+            f"<ImageDataset: {len(self.records)} records, {len(self)} batches of {shape} {self.recipe.dtype}, "
+            f"engine={self.engine!r}, device={self.device!r}, seed={self.seed}>"
+        )
+
+
+def from_records(
+    records: Records,
+    *,
+    recipe: Recipe,
+    batch_size: int,
+    shuffle: Shuffle | None = None,
+    seed: int | None = None,
+    drop_remainder: bool | None = None,
+    repeat: bool = False,
+    engine: EngineName = "auto",
+    device: DeviceName = "auto",
+    num_threads: int | None = None,
+    shard: tuple[int, int] | None = None,
+) -> ImageDataset:
+    """A dataset of the records of a view.
+
+    Args:
+        records: the view; `dali_pipe.from_files(...)`, or the `records` of another dataset, split, filtered, ….
+        recipe: what to do to each image.
+        batch_size: records a batch.
+        shuffle: a new order each epoch. True is an exact permutation up to 65,536 records, and permutes blocks of
+            neighbours beyond; "exact" is a permutation at any size. None: True if the recipe is random.
+        seed: of order and augmentation; None is fresh entropy, which is logged.
+        drop_remainder: leave out the last, partial batch of each epoch. None: True if the recipe is random.
+        repeat: one endless stream of epochs, for `fit(steps_per_epoch=len(ds))`. With DALI the stream's order comes
+            round after as many epochs as fit 65,536 records (one at least), each time with new augmentation.
+        engine: "dali" or "tfdata"; "auto" takes DALI.
+        device: "gpu", "cpu"; "auto" takes a GPU that both DALI and TensorFlow can use.
+        num_threads: CPU threads of the engine; None is one for each core this process may use.
+        shard: `(rank, replicas)`: every `replicas`-th record of the epoch's order, from the `rank`-th.
+
+    Raises:
+        ValueError: an argument is out of range; names it.
+        DeviceUnavailableError: a GPU was asked for and there is none.
+    """
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"`recipe` must be a Recipe such as dali_pipe.crop_train(224). Received: {recipe!r}")
+    for name, value in (("batch_size", batch_size), ("num_threads", num_threads)):
+        if value is not None and (not isinstance(value, int) or value <= 0):
+            raise ValueError(f"`{name}` must be a positive int. Received: {name}={value!r}")
+    if engine not in ("auto", "dali", "tfdata"):
+        raise ValueError(f'`engine` must be "auto", "dali" or "tfdata". Received: engine={engine!r}')
+    rank, replicas = shard or (0, 1)
+    plan = Plan(records, recipe, _seed(seed), recipe.random if shuffle is None else shuffle, rank, replicas)
+    source = Source(
+        plan, batch_size, recipe.random if drop_remainder is None else drop_remainder, repeat, EpochCounter()
+    )
+    _check_size(source)
+    name, on, reason = _choose(engine, device)
+    if advice := plan_lib.mixing(plan, batch_size):
+        log.warning(advice)
+    return ImageDataset(source, name, on, reason, num_threads or len(os.sched_getaffinity(0)))
+
+
+def _seed(seed: int | None) -> int:
+    if seed is None:
+        seed = secrets.randbits(32)
+        log.info("Seed: %d (pass seed=%d to have the same epochs again).", seed, seed)
+    return seed
+
+
+def _check_size(source: Source) -> None:
+    count, batch_size = len(source.plan), source.batch_size
+    if not source.steps:
+        raise ValueError(
+            f"`batch_size` must not exceed the number of records with drop_remainder=True. "
+            f"Received: batch_size={batch_size}, {count} records"
+            if count
+            else "There is no record to read: the split, slice or shard is empty."
+        )
+
+
+def _choose(engine: EngineName, device: DeviceName) -> tuple[Literal["dali", "tfdata"], str, str]:
+    """Engine, device, and the reason for both."""
+    if engine == "tfdata":
+        if device == "gpu":
+            raise ValueError('`device="gpu"` needs engine="dali": tf.data decodes on the CPU')
+        return "tfdata", "cpu", "the tf.data engine was asked for"
+    resolved = resolve_device(device, framework_gpus=len(tf.config.list_physical_devices("GPU")))
+    return "dali", resolved.kind, resolved.reason
+
+
+def from_tfds(
+    data: str | os.PathLike[str],
+    *,
+    split: str,
+    recipe: Recipe,
+    batch_size: int,
+    data_dir: str | os.PathLike[str] | None = None,
+    image_key: str | None = None,
+    label_key: str | None = None,
+    label_offset: int = 0,
+    **options: Any,
+) -> ImageDataset:
+    """A dataset from a prepared TFDS data set.
+
+    Args:
+        data: a TFDS name such as "imagenette/320px", or the folder that holds `dataset_info.json`.
+        split: as TFDS spells it: "train", "train[:80%]", "train[100:200]", "train+validation".
+        recipe: what to do to each image.
+        batch_size: records a batch.
+        data_dir: where TFDS keeps data sets; `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`.
+        image_key: the feature with the image; None takes the supervised pair's, or the only image.
+        label_key: the feature with the label; None takes the supervised pair's, or the only class label.
+        label_offset: what the files call the first class.
+        **options: as `from_records`.
+
+    Raises:
+        DatasetNotFoundError: no such data set has been prepared.
+        RecordError: a shard or record is unusable; names it.
+        ValueError: an argument is out of range; names it.
+    """
+    dataset = tfds_source.read_metadata(tfds_source.find(data, data_dir))
+    schema = dataset.schema(image_key, label_key, label_offset)
+    records = tfds_source.open_split(dataset, split, schema)
+    return from_records(records, recipe=recipe, batch_size=batch_size, **options)
+
+
+def from_tfrecords(
+    files: Files,
+    *,
+    recipe: Recipe,
+    batch_size: int,
+    image_key: str = "image",
+    label_key: str | None = "label",
+    label_offset: int = 0,
+    **options: Any,
+) -> ImageDataset:
+    """A dataset from plain TFRecord files of `tf.train.Example`s.
+
+    Args:
+        files: a path, a glob pattern (its matches in sorted order), or a sequence of these.
+        recipe: what to do to each image.
+        batch_size: records a batch.
+        image_key: the bytes feature with the encoded image; ImageNet's is "image/encoded".
+        label_key: the int64 feature with the label; ImageNet's is "image/class/label". None: all labels are 0.
+        label_offset: what the files call the first class; it is subtracted. ImageNet's labels start at 1.
+        **options: as `from_records`.
+
+    Raises:
+        FileNotFoundError: nothing matches `files`.
+        RecordError: a shard or record is unusable; names it.
+        ValueError: an argument is out of range; names it.
+    """
+    schema = Schema(image_key=image_key, label_key=label_key, label_offset=label_offset)
+    records = records_lib.from_files(files, schema)
+    return from_records(records, recipe=recipe, batch_size=batch_size, **options)

@@ -1,0 +1,139 @@
+"""An epoch as a stream of batches: what both engines read, and how epochs are numbered."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from dali_pipe import reader
+from dali_pipe.geometry import Ints
+from dali_pipe.plan import FIRST_PARAMETER, KEEP, Plan
+
+# Functions for tf.data that are TensorFlow's already: tracing them through AutoGraph only blurs their errors.
+graph = tf.autograph.experimental.do_not_convert
+
+
+class EpochCounter:
+    """The number of the epoch that the next iterator runs.
+
+    Keras makes two iterators an epoch and uses one, so that counting iterators would give epochs 0, 2, 4. An epoch
+    counts once its second batch is handed out (or its end is reached): the spare iterator then has the number of the
+    next epoch, and a peek at one batch uses nothing up.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.value = 0
+
+    def begun(self, epoch: int) -> None:
+        """Epoch `epoch` is under way; an iterator from before a `set_epoch` has no say."""
+        with self._lock:
+            if self.value == epoch:
+                self.value = epoch + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The batches of each epoch.
+
+    Attributes:
+        plan: order and tickets.
+        batch_size: records a batch.
+        drop_remainder: leave out the last, partial batch.
+        repeat: one endless stream of epochs instead of one epoch an iterator.
+        counter: numbers the epochs.
+    """
+
+    plan: Plan
+    batch_size: int
+    drop_remainder: bool
+    repeat: bool
+    counter: EpochCounter
+
+    epoch: Callable[[int], tuple[Ints, Ints]] = field(init=False, repr=False)  # order and tickets of an epoch
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epoch", lru_cache(maxsize=2)(self._epoch))  # the running one and the next
+
+    @property
+    def steps(self) -> int:
+        """Batches in an epoch."""
+        count = len(self.plan)
+        return count // self.batch_size if self.drop_remainder else -(-count // self.batch_size)
+
+    @property
+    def lanes(self) -> int:
+        """Columns of a ticket."""
+        return FIRST_PARAMETER + self.plan.recipe.lanes
+
+    def order(self, epoch: int) -> Ints:
+        """Places in the view that the epoch delivers, in order."""
+        order = self.plan.order(epoch)
+        return order[: self.steps * self.batch_size]
+
+    def _epoch(self, epoch: int) -> tuple[Ints, Ints]:
+        order = self.order(epoch)
+        return order, self.plan.tickets(epoch, order)
+
+    def pad(self, tickets: Ints) -> Ints:
+        """An epoch's tickets as `(steps, batch_size, lanes)`; rows that only fill the last batch have KEEP at 0."""
+        padding = np.repeat(tickets[-1:], -len(tickets) % self.batch_size, axis=0)
+        padding[:, KEEP] = 0
+        return np.concatenate([tickets, padding]).reshape(-1, self.batch_size, self.lanes)
+
+    def batch(self, epoch: int, step: int) -> tuple[Ints, Ints]:
+        """Places and tickets of one batch."""
+        order, tickets = self.epoch(int(epoch))
+        rows = slice(int(step) * self.batch_size, (int(step) + 1) * self.batch_size)
+        return order[rows], tickets[rows]
+
+    def encoded(self, epoch: int, step: int) -> tuple[NDArray[np.object_], Ints, Ints]:
+        """Encoded images `(b,)`, tickets `(b, lanes)` and `(height, width, format)` `(b, 3)` of one batch."""
+        places, tickets = self.batch(epoch, step)
+        table = self.plan.records.table[places]
+        headers = np.stack([table["height"], table["width"], table["format"]], axis=1).astype(np.int64)
+        images = np.empty(len(places), object)
+        images[:] = [bytes(image) for image in reader.read_images(self.plan.records, places)]
+        return images, tickets, headers
+
+    def rows(self, epoch: int, step: int) -> NDArray[np.uint8]:
+        """One batch as `pipeline.bytes_feed` takes it: `(b, longest)`."""
+        places, tickets = self.batch(epoch, step)
+        lengths = self.plan.records.table["image_length"][places]
+        head = np.column_stack([lengths, tickets]).view(np.uint8).reshape(len(places), -1)
+        rows = np.zeros((len(places), head.shape[1] + int(lengths.max())), np.uint8)
+        rows[:, : head.shape[1]] = head
+        reader.read_images_into(self.plan.records, places, rows[:, head.shape[1] :])
+        return rows
+
+    def epochs(self, first: int | None = None) -> tf.data.Dataset:
+        """Epoch numbers as int64 scalars: `first`, else the counter's when asked; with `repeat` all that follow."""
+
+        def numbers() -> Iterator[int]:
+            epoch = self.counter.value if first is None else first
+            yield epoch
+            while self.repeat:
+                yield (epoch := epoch + 1)
+
+        return tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int64))
+
+    def counted(self, batches: tf.data.Dataset, epoch: tf.Tensor, at: int = 1) -> tf.data.Dataset:
+        """The same batches of one epoch, telling the counter when the batch of index `at` is asked for."""
+        at = min(at, self.steps - 1)  # Keras never asks beyond the last
+
+        def begun(number: int) -> bool:
+            self.counter.begun(int(number))
+            return True
+
+        def tell() -> tf.Tensor:
+            return tf.numpy_function(begun, [epoch], tf.bool, stateful=True)
+
+        def pass_on(step: tf.Tensor, batch: tf.Tensor | tuple[tf.Tensor, ...]) -> tf.Tensor | tuple[tf.Tensor, ...]:
+            with tf.control_dependencies([tf.cond(step == at, tell, lambda: tf.constant(True))]):
+                return tf.nest.map_structure(tf.identity, batch)
+
+        return batches.enumerate().map(graph(pass_on))
