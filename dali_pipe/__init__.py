@@ -1,29 +1,34 @@
 """What a batch of images is made of, and where: recipes, record views, plans, and their DALI pipelines.
 
-Importing this loads neither DALI nor TensorFlow; `dali_pipe.pipeline` loads DALI.
+Importing this loads nothing; using a name loads numpy and its module. Only `dali_pipe.pipeline` loads DALI, and nothing
+here loads TensorFlow.
 """
 
-from dali_pipe.device import Device, DeviceUnavailableError, resolve_device
-from dali_pipe.plan import Plan
-from dali_pipe.recipe import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    CenterCrop,
-    Normalize,
-    Op,
-    RandomCrop,
-    RandomFlip,
-    RandomResizedCrop,
-    Recipe,
-    Resize,
-    ResizeShorter,
-    crop_eval,
-    crop_train,
-    imagenet_eval,
-    imagenet_train,
-)
-from dali_pipe.records import Records, Schema, from_files
-from dali_pipe.tfrecord import RecordError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dali_pipe.device import Device, DeviceUnavailableError, resolve_device
+    from dali_pipe.plan import Plan
+    from dali_pipe.recipe import (
+        IMAGENET_MEAN,
+        IMAGENET_STD,
+        CenterCrop,
+        Normalize,
+        Op,
+        RandomCrop,
+        RandomFlip,
+        RandomResizedCrop,
+        Recipe,
+        Resize,
+        ResizeShorter,
+        crop_eval,
+        crop_train,
+        imagenet_eval,
+        imagenet_train,
+    )
+    from dali_pipe.records import Records, Schema, from_files
+    from dali_pipe.tfrecord import RecordError
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -50,3 +55,18 @@ __all__ = [
     "imagenet_train",
     "resolve_device",
 ]
+
+_MODULES = ("device", "plan", "recipe", "records", "tfrecord")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: a command line that only prints its help should not wait for numpy."""
+    if name in __all__:
+        for module in map(import_module, (f"dali_pipe.{module}" for module in _MODULES)):
+            if hasattr(module, name):
+                return globals().setdefault(name, getattr(module, name))
+    raise AttributeError(f"module 'dali_pipe' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

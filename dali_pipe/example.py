@@ -1,7 +1,8 @@
 """Finding features in a serialized `tf.train.Example` without reading their values.
 
 protobuf would copy every image to reach its label. This walks the wire format
-(https://protobuf.dev/programming-guides/encoding) and touches only tags and lengths, which is what lets a whole data set's schema be checked at the price of a scan.
+(https://protobuf.dev/programming-guides/encoding) and touches only tags and lengths,
+which is what lets a whole data set's schema be checked at the price of a scan.
 """
 
 import mmap

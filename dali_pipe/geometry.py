@@ -18,13 +18,15 @@ RESIZED_CROP_WORDS = 2 * ATTEMPTS + 2
 
 
 def _windows(y: ArrayLike, x: ArrayLike, height: ArrayLike, width: ArrayLike) -> Ints:
-    parts = np.broadcast_arrays(*(np.asarray(part, np.int64) for part in (y, x, height, width)))
-    return np.stack(parts, axis=-1)
+    parts = [np.asarray(part, np.int64) for part in (y, x, height, width)]
+    windows: Ints = np.stack(np.broadcast_arrays(*parts), axis=-1)
+    return windows
 
 
 def _round(x: NDArray[np.floating[Any]]) -> Ints:
     """Halves go up; numpy's own rounding sends them to the even neighbour."""
-    return np.floor(x + 0.5).astype(np.int64)
+    rounded: Ints = np.floor(x + 0.5).astype(np.int64)
+    return rounded
 
 
 def position(space: ArrayLike, u: ArrayLike) -> Ints:
@@ -32,7 +34,8 @@ def position(space: ArrayLike, u: ArrayLike) -> Ints:
 
     DALI's own `crop_pos` rounds instead, which gives the first and last position half a share each.
     """
-    return np.floor(np.asarray(u, np.float64) * (np.asarray(space) + 1)).astype(np.int64)
+    places: Ints = np.floor(np.asarray(u, np.float64) * (np.asarray(space) + 1)).astype(np.int64)
+    return places
 
 
 def fitting_window(height: ArrayLike, width: ArrayLike, crop_height: int, crop_width: int) -> Ints:

@@ -4,8 +4,6 @@ import io
 import mmap
 from typing import NamedTuple
 
-from PIL import ExifTags, Image
-
 Buffer = mmap.mmap | bytes
 FORMATS = ("jpeg", "png", "gif", "bmp", "webp", "tiff", "other")
 # Start-of-frame markers; C4, C8 and CC share the range and mean something else (ITU-T T.81, table B.1).
@@ -74,6 +72,8 @@ def _jpeg(data: Buffer, start: int, end: int) -> ImageHeader | None:
 
 
 def _orientation(tiff: bytes) -> int:
+    from PIL import ExifTags, Image
+
     exif = Image.Exif()
     try:
         exif.load(b"Exif\0\0" + tiff)
@@ -84,6 +84,8 @@ def _orientation(tiff: bytes) -> int:
 
 
 def _pillow(data: bytes) -> ImageHeader:
+    from PIL import Image  # a fifth of this package's start-up
+
     try:
         with Image.open(io.BytesIO(data)) as image:
             kind = (image.format or "").lower()
