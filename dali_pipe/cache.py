@@ -52,7 +52,8 @@ def load(path: str | os.PathLike[str], kind: str, now: NDArray[np.int64]) -> Arr
     """The entry of a shard if it holds for the fingerprint `now`; None where there is none, a stale or a broken one."""
     entry = _entry(path, kind)
     try:
-        with np.load(entry, allow_pickle=False) as stored:
+        # numpy leaves a broken file open if it opens it itself
+        with open(entry, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
     except FileNotFoundError:
         return None

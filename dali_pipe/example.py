@@ -5,13 +5,14 @@ protobuf would copy every image to reach its label. This walks the wire format
 which is what lets a whole data set's schema be checked at the price of a scan.
 """
 
-import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dali_pipe.pages import Buffer
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 KINDS = {1: "bytes", 2: "float", 3: "int64"}  # tensorflow/core/example/feature.proto
-Buffer = mmap.mmap | bytes
+_LONGEST_VARINT = 10
 
 
 class Feature(NamedTuple):
@@ -27,14 +28,12 @@ class MalformedExample(ValueError):
 
 
 def _varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < end and shift < 70:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
+    """A number and where it ends."""
+    value = 0
+    for place, byte in enumerate(data[at : min(at + _LONGEST_VARINT, end)]):
+        value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return value, at
-        shift += 7
+            return value, at + place + 1
     raise MalformedExample("a number runs past its message")
 
 
@@ -80,8 +79,12 @@ def _entry(data: Buffer, start: int, end: int) -> tuple[bytes, Feature]:
         if field == 1 and wire == _BYTES:
             key = data[at:to]
         elif field == 2 and wire == _BYTES:
-            for kind, _, a, b in _fields(data, at, to):
-                feature = Feature(KINDS.get(kind, "unknown"), a, b)
+            for kind, kind_wire, a, b in _fields(data, at, to):
+                if kind not in KINDS or kind_wire != _BYTES:
+                    continue
+                if feature.kind == KINDS[kind]:  # protobuf would join them; nobody writes this
+                    raise MalformedExample("a feature's values come in several lists")
+                feature = Feature(KINDS[kind], a, b)
     return key, feature
 
 
@@ -96,7 +99,7 @@ def int64_values(data: Buffer, feature: Feature, limit: int = 16) -> list[int]:
     """Values of an int64 feature, packed or not; stops once there are more than `limit`."""
     values: list[int] = []
     for field, wire, at, to in _fields(data, feature.start, feature.end):
-        while field == 1 and at < to and len(values) <= limit:
+        while field == 1 and wire in (_VARINT, _BYTES) and at < to and len(values) <= limit:
             value, at = _varint(data, at, to)
             value &= (1 << 64) - 1
             values.append(value - (1 << 64) if value >> 63 else value)

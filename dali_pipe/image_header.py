@@ -1,10 +1,10 @@
 """Size, format and orientation of an encoded image, from its first bytes."""
 
 import io
-import mmap
 from typing import NamedTuple
 
-Buffer = mmap.mmap | bytes
+from dali_pipe.pages import Buffer
+
 FORMATS = ("jpeg", "png", "gif", "bmp", "webp", "tiff", "other")
 # Start-of-frame markers; C4, C8 and CC share the range and mean something else (ITU-T T.81, table B.1).
 _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -51,21 +51,20 @@ def read_header(data: Buffer, start: int, end: int) -> ImageHeader:
 def _jpeg(data: Buffer, start: int, end: int) -> ImageHeader | None:
     """Follows libjpeg's `next_marker`: bytes between segments, and stuffed FF 00, are passed over."""
     at, orientation = start + 2, 1
-    while at + 4 <= end:
-        if data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):
+    while len(head := data[at : min(at + 9, end)]) >= 4:
+        if head[0] != 0xFF or head[1] in (0x00, 0xFF):
             at += 1
             continue
-        marker = data[at + 1]
+        marker = head[1]
         at += 2
         if marker in _BARE:
             continue
         if marker in (_SOS, _EOI):
             return None
-        if marker in _SOF and at + 7 <= end:
-            height, width = data[at + 3] << 8 | data[at + 4], data[at + 5] << 8 | data[at + 6]
-            return ImageHeader("jpeg", height, width, orientation)
-        length = data[at] << 8 | data[at + 1]
-        if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
+        if marker in _SOF and len(head) == 9:
+            return ImageHeader("jpeg", head[5] << 8 | head[6], head[7] << 8 | head[8], orientation)
+        length = head[2] << 8 | head[3]
+        if marker == _APP1 and data[at + 2 : min(at + 8, end)] == b"Exif\0\0":
             orientation = _orientation(data[at + 8 : min(at + length, end)])
         at += max(length, 2)
     return None

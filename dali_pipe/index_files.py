@@ -27,8 +27,10 @@ class IndexFiles:
         self._records = records
         self._paths = [str(path.resolve()) for path in records.shards]
         self._folder = tempfile.mkdtemp(prefix=_PREFIX, dir=_fast_folder())
-        lock = os.open(f"{self._folder}/{_LOCK}", os.O_WRONLY | os.O_CREAT, 0o600)
+        aside = f"{self._folder}/{_LOCK}.part"
+        lock = os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)  # held as long as the process lives: see _sweep
+        os.rename(aside, f"{self._folder}/{_LOCK}")  # nobody finds it before it is held
         weakref.finalize(self, _remove, self._folder, lock)
 
     def write(self, order: Ints) -> tuple[list[str], list[str]]:
@@ -68,8 +70,8 @@ def _sweep(folder: str) -> None:
     """Remove what killed processes left. A lock tells the living, across containers that share the folder too."""
     for left in Path(folder).glob(f"{_PREFIX}*"):
         try:
-            with open(left / _LOCK, "wb") as lock:
+            with open(left / _LOCK, "rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left, ignore_errors=True)
-        except OSError:  # somebody holds it, or is removing it too
+        except OSError:  # somebody holds it, is about to, or is removing it too
             continue

@@ -68,7 +68,12 @@ def native_feed(shards: Sequence[str], index: Sequence[str], image_key: str, pad
     def feed() -> tuple[Node, Node]:
         ticket = fn.external_source(name=INPUT, dtype=types.INT64, ndim=1)
         feature = dali_tfrecord.FixedLenFeature([], dali_tfrecord.string, "")
-        read: Node = fn.readers.tfrecord(path=list(shards), index_path=list(index), features={image_key: feature})
+        read: Node = fn.readers.tfrecord(
+            path=list(shards),
+            index_path=list(index),
+            features={image_key: feature},
+            dont_use_mmap=True,  # the kernel kills a process that reads a mapped shard which was cut short
+        )
         jpeg = read[image_key]
         if not padded:
             return jpeg, ticket

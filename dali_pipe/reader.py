@@ -1,5 +1,6 @@
 """Reading the encoded images of a batch, wherever they lie."""
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,20 +18,19 @@ def read_images_into(records: Records, places: Ints, rows: NDArray[np.uint8]) ->
     held between batches, however many shards there are.
 
     Raises:
-        RecordError: the shard is shorter than when it was scanned.
+        RecordError: the shard has changed since it was scanned.
         OSError: it cannot be opened.
     """
     table = records.table[places]
     for shard in np.unique(table["shard"]):
         path = records.shards[shard]
         with open(path, "rb", buffering=0) as file:
+            records.check_stamp(int(shard), os.fstat(file.fileno()))
             for row in np.flatnonzero(table["shard"] == shard):
                 length = int(table["image_length"][row])
                 file.seek(int(table["image_offset"][row]))
                 if file.readinto(rows[row, :length].data) != length:
-                    raise RecordError(
-                        path, int(table["offset"][row]), "the shard has become shorter since it was scanned."
-                    )
+                    raise RecordError(path, int(table["offset"][row]), "the shard became shorter while it was read.")
 
 
 def read_images(records: Records, places: Ints) -> Iterator[memoryview]:

@@ -5,7 +5,7 @@ of the images before it, and uniform draws, into integer parameters (`Op.paramet
 They are computed once, here, for all engines.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
@@ -24,14 +24,14 @@ IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 def _pair(name: str, size: int | Sequence[int]) -> tuple[int, int]:
     """`size` or `(height, width)` as two positive ints."""
-    pair = (size, size) if isinstance(size, int | np.integer) else tuple(size)
+    pair = tuple(size) if isinstance(size, Iterable) else (size, size)
     if len(pair) != 2 or not all(isinstance(s, int | np.integer) and 0 < s <= 65535 for s in pair):
         raise ValueError(f"`{name}` must be a positive int or (height, width). Received: {name}={size!r}")
     return int(pair[0]), int(pair[1])
 
 
 def _range(name: str, bounds: Sequence[float], low: float, high: float) -> tuple[float, float]:
-    pair = tuple(float(b) for b in bounds)
+    pair = tuple(float(b) for b in bounds) if isinstance(bounds, Iterable) else ()
     if len(pair) != 2 or not low < pair[0] <= pair[1] <= high:
         raise ValueError(
             f"`{name}` must be (low, high) with {low} < low <= high <= {high}. Received: {name}={bounds!r}"
@@ -189,7 +189,8 @@ class ResizeShorter(Op):
     lanes: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        _pair("size", self.size)
+        if not isinstance(self.size, int | np.integer) or not 0 < self.size <= 65535:
+            raise ValueError(f"`size` must be a positive int. Received: size={self.size!r}")
 
     def output(self, size: Size) -> Size:
         """Unknown unless all images have one size."""
@@ -240,11 +241,11 @@ class Normalize(Op):
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
-            values = tuple(float(v) for v in getattr(self, name))
+            given = getattr(self, name)
+            values = tuple(float(v) for v in given) if isinstance(given, Iterable) else ()
             if len(values) != 3 or not np.all(np.isfinite(values)):
                 raise ValueError(
-                    f"`{name}` must be three finite numbers, red first, in units of 0-255. "
-                    f"Received: {name}={getattr(self, name)!r}"
+                    f"`{name}` must be three finite numbers, red first, in units of 0-255. Received: {name}={given!r}"
                 )
             object.__setattr__(self, name, values)
         if min(self.std) <= 0:

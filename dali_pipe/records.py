@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dali_pipe import cache, example, image_header, tfrecord
+from dali_pipe.pages import Buffer, open_pages
 from dali_pipe.tfrecord import RecordError
 
 Table = NDArray[np.void]
@@ -35,6 +36,14 @@ RECORD = np.dtype(
     ]
 )
 _SIDEWAYS = 5  # EXIF orientations from here on exchange height and width
+
+
+Stamp = tuple[int, int]  # size in bytes, mtime in ns
+
+
+def stamp(status: os.stat_result) -> Stamp:
+    """What tells that a file is the same."""
+    return status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +70,14 @@ class Records:
         table: a row of `RECORD` for each record, in the view's order.
         schema: where image and label are.
         classes: names of the classes, where the data set gives them.
+        stamps: size and modification time of each shard when it was scanned; empty where there are no files.
     """
 
     shards: tuple[Path, ...]
     table: Table
     schema: Schema
     classes: tuple[str, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -92,7 +103,9 @@ class Records:
 
     def select(self, index: ArrayLike | slice) -> "Records":
         """The records at these places, in this order; an index array or a mask."""
-        index = index if isinstance(index, slice) else np.asarray(index)
+        if not isinstance(index, slice):
+            index = np.asarray(index)
+            index = index if index.size else index.astype(np.int64)  # numpy takes [] for floats
         return replace(self, table=self.table[index])
 
     def take(self, count: int) -> "Records":
@@ -120,6 +133,23 @@ class Records:
         if (missing := np.setdiff1d(unwanted, self.ids)).size:
             raise ValueError(f"`ids` must be of records in this view. Received: {missing[:10].tolist()}")
         return self.select(~np.isin(self.ids, unwanted))
+
+    def check_unchanged(self) -> None:
+        """Raise if a shard has gone or changed since it was scanned: its records may be anywhere now.
+
+        Raises:
+            RecordError: a shard has changed; names it.
+            FileNotFoundError: a shard has gone.
+        """
+        for place in range(len(self.stamps)):
+            self.check_stamp(place, os.stat(self.shards[place]))
+
+    def check_stamp(self, shard: int, status: os.stat_result) -> None:
+        """`check_unchanged` of one shard, whose status is known."""
+        if self.stamps and self.stamps[shard] != stamp(status):
+            raise RecordError(
+                self.shards[shard], None, "the shard has changed since it was scanned. Make the data set again."
+            )
 
     def where(self, place: int) -> str:
         """Shard and offset of the record at a place, for messages."""
@@ -153,6 +183,8 @@ def from_files(
     """
     patterns = [files] if isinstance(files, str | os.PathLike) else list(files)
     paths = [path for pattern in patterns for path in _matches(os.fspath(pattern))]
+    if not paths:
+        raise FileNotFoundError(f"`files` must match at least one TFRecord file. Received: {files!r}")
     return open_shards(paths, schema or Schema())
 
 
@@ -176,6 +208,7 @@ def open_shards(paths: Sequence[Path], schema: Schema) -> Records:
     """
     from tqdm import tqdm
 
+    stamps = tuple(stamp(os.stat(path)) for path in paths)  # before they are read, so that a change meanwhile shows
     with ThreadPoolExecutor(max_workers=min(8, len(paths) or 1)) as pool:
         scans = pool.map(lambda path: scan_shard(path, schema), paths)
         tables = list(tqdm(scans, "Scanning shards", len(paths), leave=False, delay=1, disable=None))
@@ -183,7 +216,7 @@ def open_shards(paths: Sequence[Path], schema: Schema) -> Records:
         table["shard"] = place
     table = np.concatenate(tables) if tables else np.empty(0, RECORD)
     table["id"] = np.arange(len(table))
-    records = Records(tuple(paths), table, schema)
+    records = Records(tuple(paths), table, schema, stamps=stamps)
     _check_label_offset(records)
     return records
 
@@ -205,7 +238,7 @@ def scan_shard(path: Path, schema: Schema) -> Table:
     known = cache.load(path, kind, now)
     if known is not None and known["table"].dtype == RECORD:
         return known["table"]
-    with tfrecord.mapped(path) as data:
+    with open_pages(path) as data:
         offsets, lengths = tfrecord.frames(path, data)
         table = np.zeros(len(offsets), RECORD)
         table["offset"], table["length"] = offsets, lengths
@@ -219,7 +252,7 @@ def scan_shard(path: Path, schema: Schema) -> Table:
 _HEADER_COLUMNS = ("image_offset", "image_length", "label", "height", "width", "orientation", "format")
 
 
-def _headers(path: Path, data: example.Buffer, offset: int, length: int, schema: Schema) -> tuple[int, ...]:
+def _headers(path: Path, data: Buffer, offset: int, length: int, schema: Schema) -> tuple[int, ...]:
     """The columns that lie inside one record; raises RecordError where the record breaks the schema."""
     start, end = offset + tfrecord.HEADER, offset + length - tfrecord.FOOTER
     try:
@@ -249,7 +282,7 @@ def _feature(features: dict[bytes, example.Feature], key: str, kind: str, argume
     return feature
 
 
-def _image(data: example.Buffer, features: dict[bytes, example.Feature], key: str) -> tuple[int, int]:
+def _image(data: Buffer, features: dict[bytes, example.Feature], key: str) -> tuple[int, int]:
     values = example.bytes_values(data, _feature(features, key, "bytes", "image_key"))
     if len(values) != 1 or values[0][0] == values[0][1]:
         raise _SchemaError(
@@ -258,7 +291,7 @@ def _image(data: example.Buffer, features: dict[bytes, example.Feature], key: st
     return values[0]
 
 
-def _label(data: example.Buffer, features: dict[bytes, example.Feature], key: str | None) -> int:
+def _label(data: Buffer, features: dict[bytes, example.Feature], key: str | None) -> int:
     if key is None:
         return 0
     values = example.int64_values(data, _feature(features, key, "int64", "label_key"))

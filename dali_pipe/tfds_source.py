@@ -19,6 +19,7 @@ _NAME = re.compile(r"(?P<name>[A-Za-z]\w*)(/(?P<config>[\w+.\-]+))?(:(?P<version
 _SPLIT = re.compile(r"(?P<name>[\w-]+)(\[(?P<slice>[^\]]*)\])?")
 _BOUND = re.compile(r"(?P<value>-?[\d_.]+)(?P<unit>%|shard)?")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
+_NO_KINDS = ("pythonClassName", "description", "valueRange")  # a feature's JSON beside the key that is its kind
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"  # TFDS's default
 _SPLITS_GUIDE = "See https://www.tensorflow.org/datasets/splits."
 
@@ -81,10 +82,11 @@ class Dataset:
 
     def classes(self, label_key: str | None) -> tuple[str, ...]:
         """Names of the classes, or () where the data set has none."""
-        names = self.folder / f"{(label_key or '').replace('/', '-')}.labels.txt"
-        if not names.is_file():
-            return ()
-        return tuple(name.strip() for name in names.read_text(encoding="utf-8").split("\n") if name.strip())
+        for joint in "-.":  # "a/b" is a-b where features nest, a.b where the key itself has the slash
+            names = self.folder / f"{(label_key or '').replace('/', joint)}.labels.txt"
+            if names.is_file():
+                return tuple(name.strip() for name in names.read_text(encoding="utf-8").split("\n") if name.strip())
+        return ()
 
 
 def find(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -134,6 +136,15 @@ def read_metadata(folder: Path) -> Dataset:
         ValueError: the metadata cannot be read, or the data are not TFRecords.
     """
     info = _read_json(folder / "dataset_info.json")
+    features_file = folder / "features.json"
+    features = _read_json(features_file) if features_file.is_file() else {}
+    try:
+        return _dataset(folder, info, features)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder}: the metadata must be what TFDS writes: {error!r}") from error
+
+
+def _dataset(folder: Path, info: Mapping[str, Any], features: Mapping[str, Any]) -> Dataset:
     kind = info.get("fileFormat", "tfrecord")
     if kind != "tfrecord":
         raise ValueError(
@@ -141,12 +152,10 @@ def read_metadata(folder: Path) -> Dataset:
         )
     items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     keys = [item.get("featureKey") for item in items]
-    features_file = folder / "features.json"
-    features = dict(_features(_read_json(features_file))) if features_file.is_file() else {}
     return Dataset(
         folder=folder,
         splits={split["name"]: _split(folder, info, split) for split in info.get("splits", [])},
-        features=features,
+        features=dict(_features(features)),
         supervised=(keys[0], keys[1]) if len(keys) == 2 and all(keys) else None,
     )
 
@@ -163,7 +172,7 @@ def _features(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         if "featuresDict" in feature:
             yield from _features(feature, f"{prefix}{key}/")
         else:
-            kinds = [kind for kind in feature if kind != "pythonClassName"]
+            kinds = [kind for kind in feature if kind not in _NO_KINDS]
             yield f"{prefix}{key}", kinds[0] if kinds else "unknown"
 
 
@@ -204,6 +213,8 @@ def slices(dataset: Dataset, spec: str) -> list[tuple[Split, int, int]]:
                 f"`split` must read like 'train[:80%]' or 'train+validation'. {_SPLITS_GUIDE} Received: {spec!r}"
             )
         if match["name"] == "all" and "all" not in dataset.splits:
+            if match["slice"] is not None:
+                raise ValueError(f"`split` must not slice 'all', but the splits it stands for. Received: {spec!r}")
             parts += [(split, 0, len(split)) for split in dataset.splits.values()]
             continue
         if match["name"] not in dataset.splits:
@@ -232,8 +243,8 @@ def _bounds(text: str | None, split: Split, spec: str) -> tuple[int, int]:
             f"`split` must slice by numbers; only % takes fractions. {_SPLITS_GUIDE} Received: {spec!r}"
         ) from None
     if shard_alone:
-        first = int(values[0] or 0) % max(len(split.lengths), 1)
-        values = [first, first + 1]
+        first = int(values[0] or 0)
+        values = [first, first + 1 or len(split.lengths)]
     low, high = (_absolute(value, unit, split, end) for value, end in zip(values, (0, len(split)), strict=True))
     if max(abs(low), abs(high)) > len(split):
         raise ValueError(f"`split` must stay within {split.name}'s {len(split)} records. Received: {spec!r}")
@@ -251,6 +262,8 @@ def _absolute(value: float | None, unit: str, split: Split, default: int) -> int
     if value is None:
         return default
     if unit == "%":
+        if abs(value) > 100:
+            raise ValueError(f"`split` must stay within {split.name}'s 100 %. Received: {value:g}%")
         return round(value * len(split) / 100.0)  # TFDS's "closest"
     if unit == "shard":
         count = len(split.lengths)

@@ -5,15 +5,15 @@ A record is `uint64 length | uint32 crc(length) | payload | uint32 crc(payload)`
 scans in milliseconds.
 """
 
-import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dali_pipe.pages import Buffer, open_pages
 
 HEADER, FOOTER = 12, 4
 OVERHEAD = HEADER + FOOTER
@@ -38,19 +38,6 @@ class RecordError(ValueError):
         return type(self), (self.path, self.offset, self.reason)
 
 
-@contextmanager
-def mapped(path: str | os.PathLike[str]) -> Iterator[mmap.mmap | bytes]:
-    """The bytes of a file, mapped for scattered reading; an empty file gives `b""`."""
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            yield b""
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if hasattr(mmap, "MADV_RANDOM"):
-                data.madvise(mmap.MADV_RANDOM)  # no read-ahead over the payloads that are skipped
-            yield data
-
-
 def scan(path: str | os.PathLike[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Offsets and lengths of a shard's records, frame included, in bytes, in file order.
 
@@ -58,20 +45,24 @@ def scan(path: str | os.PathLike[str]) -> tuple[NDArray[np.int64], NDArray[np.in
         RecordError: the shard is empty, compressed, a Git LFS pointer, cut short, or not a TFRecord file.
         OSError: it cannot be read.
     """
-    with mapped(path) as data:
+    with open_pages(path, page=HEADER) as data:
         return frames(path, data)
 
 
-def frames(path: str | os.PathLike[str], data: mmap.mmap | bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`scan` of bytes that are already mapped."""
+def frames(path: str | os.PathLike[str], data: Buffer) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`scan` of a file that is open."""
     _refuse_lookalikes(path, data)
-    offsets, size, at = [], len(data), 0
-    length_at = struct.Struct("<Q").unpack_from
+    offsets, headers, size, at = list[int](), list[bytes](), len(data), 0
+    length_of = struct.Struct("<Q4x").unpack
     while at + OVERHEAD <= size:
+        header = data[at : at + HEADER]
+        if len(header) < HEADER:
+            raise RecordError(path, at, f"the shard became shorter while it was read. {_WRITE_AGAIN}")
         offsets.append(at)
-        at += length_at(data, at)[0] + OVERHEAD
+        headers.append(header)
+        at += length_of(header)[0] + OVERHEAD
     starts = np.array(offsets, np.int64)
-    _check_headers(path, data, starts)
+    _check_headers(path, starts, headers)
     if at != size:
         cut = offsets[-1] if at > size else at
         raise RecordError(
@@ -80,8 +71,8 @@ def frames(path: str | os.PathLike[str], data: mmap.mmap | bytes) -> tuple[NDArr
     return starts, np.diff(starts, append=size)
 
 
-def _refuse_lookalikes(path: str | os.PathLike[str], data: mmap.mmap | bytes) -> None:
-    head = bytes(data[:64])
+def _refuse_lookalikes(path: str | os.PathLike[str], data: Buffer) -> None:
+    head = data[0:64]
     if not head:
         raise RecordError(path, None, f"the shard is empty. {_WRITE_AGAIN}")
     if head.startswith(b"version https://git-lfs"):
@@ -94,9 +85,9 @@ def _refuse_lookalikes(path: str | os.PathLike[str], data: mmap.mmap | bytes) ->
         raise RecordError(path, 0, f"the shard is cut short: {len(head)} bytes hold no record. {_WRITE_AGAIN}")
 
 
-def _check_headers(path: str | os.PathLike[str], data: mmap.mmap | bytes, starts: NDArray[np.int64]) -> None:
+def _check_headers(path: str | os.PathLike[str], starts: NDArray[np.int64], headers: list[bytes]) -> None:
     """The length's own checksum tells a TFRecord header from any other bytes."""
-    heads = np.frombuffer(b"".join([data[at : at + HEADER] for at in starts.tolist()]), np.uint8).reshape(-1, HEADER)
+    heads = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, HEADER)
     stored = heads[:, 8:].copy().view("<u4")[:, 0]
     wrong = np.flatnonzero(masked_crc(heads[:, :8]) != stored)
     if wrong.size:

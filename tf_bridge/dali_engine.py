@@ -14,6 +14,7 @@ from dali_pipe import pipeline
 from dali_pipe.geometry import Ints
 from dali_pipe.index_files import IndexFiles
 from dali_pipe.pipeline import INPUT, Kind
+from tf_bridge.python_calls import guarded
 from tf_bridge.source import Source, graph
 
 PREFETCH = 2  # batches the plugin keeps ahead; it asks for as many when an iterator is made
@@ -59,7 +60,7 @@ class DALIEngine:
             return source.pad(self._plan.tickets(int(epoch), orders[(int(epoch) - first) % len(orders)]))
 
         def batches(epoch: tf.Tensor) -> tf.data.Dataset:
-            rows = tf.numpy_function(tickets, [epoch], tf.int64, stateful=False)
+            rows = tf.numpy_function(guarded(tickets), [epoch], tf.int64, stateful=False)
             rows.set_shape([source.steps, source.batch_size, source.lanes])
             return source.counted(tf.data.Dataset.from_tensor_slices(rows), epoch, at=PREFETCH)
 
@@ -82,7 +83,7 @@ class DALIEngine:
         source = self._source
 
         def rows(epoch: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-            batch = tf.numpy_function(source.rows, [epoch, step], tf.uint8, stateful=False)
+            batch = tf.numpy_function(guarded(source.rows), [epoch, step], tf.uint8, stateful=False)
             batch.set_shape([None, None])
             return batch
 

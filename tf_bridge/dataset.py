@@ -101,6 +101,7 @@ class ImageDataset(tf.data.Dataset):
         """An iterator over one epoch, or over all that follow with `repeat=True`."""
         if self._dali is None or not self._dali.native:
             return iter(self._derived)
+        self.records.check_unchanged()
         run = self._dali.endless if self._source.repeat else self._dali.epoch
         return iter(run(self.epoch))
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dali_pipe import reader
 from dali_pipe.geometry import Ints
 from dali_pipe.plan import FIRST_PARAMETER, KEEP, Plan
+from tf_bridge.python_calls import guarded
 
 # Functions for tf.data that are TensorFlow's already: tracing them through AutoGraph only blurs their errors.
 graph = tf.autograph.experimental.do_not_convert
@@ -114,6 +115,7 @@ class Source:
         """Epoch numbers as int64 scalars: `first`, else the counter's when asked; with `repeat` all that follow."""
 
         def numbers() -> Iterator[int]:
+            self.plan.records.check_unchanged()
             epoch = self.counter.value if first is None else first
             yield epoch
             while self.repeat:
@@ -130,7 +132,7 @@ class Source:
             return True
 
         def tell() -> tf.Tensor:
-            return tf.numpy_function(begun, [epoch], tf.bool, stateful=True)
+            return tf.numpy_function(guarded(begun), [epoch], tf.bool, stateful=True)
 
         def pass_on(step: tf.Tensor, batch: tf.Tensor | tuple[tf.Tensor, ...]) -> tf.Tensor | tuple[tf.Tensor, ...]:
             with tf.control_dependencies([tf.cond(step == at, tell, lambda: tf.constant(True))]):

@@ -8,6 +8,7 @@ import tensorflow as tf
 from dali_pipe import image_header, recipe
 from dali_pipe.plan import FIRST_PARAMETER, LABEL
 from dali_pipe.recipe import Op, Recipe
+from tf_bridge.python_calls import guarded
 from tf_bridge.source import Source, graph
 
 _JPEG = image_header.FORMATS.index("jpeg")
@@ -154,7 +155,7 @@ def dataset(source: Source, num_threads: int) -> tf.data.Dataset:
 
     def read(epoch: tf.Tensor, step: tf.Tensor) -> Encoded:
         image, ticket, header = tf.numpy_function(
-            source.encoded, [epoch, step], (tf.string, tf.int64, tf.int64), stateful=False
+            guarded(source.encoded), [epoch, step], (tf.string, tf.int64, tf.int64), stateful=False
         )
         image.set_shape([None])
         ticket.set_shape([None, source.lanes])

@@ -1,0 +1,143 @@
+"""The command line, as a user runs it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import support
+from tf_bridge import cli
+
+SMALL = ["--size", "32", "--width", "4", "--epochs", "2", "--batch-size", "16"]
+
+
+def run(*arguments: str | Path) -> int:
+    return cli.main([str(a) for a in arguments])
+
+
+def test_train_on_a_tfds_folder(tfds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import keras
+
+    assert run("train", tfds_folder, *SMALL, "--output", tmp_path / "run") == 0
+    told = capsys.readouterr().out
+    assert "203 images to train, 37 to validate, 10 classes" in told
+    assert "dali on cpu" in told
+    assert "images/s" in told and "val_accuracy" in told
+    model = keras.saving.load_model(tmp_path / "run" / "best.keras")
+    assert model(np.zeros((1, 32, 32, 3), np.uint8)).shape == (1, 10)
+    assert (tmp_path / "run" / "last.keras").is_file()
+    assert list((tmp_path / "run" / "logs").rglob("events.out.tfevents*"))
+
+
+def test_train_on_tfrecords_as_imagenet_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    payloads = [
+        support.example({"image/encoded": support.photograph(k, 60, 50), "image/class/label": 1 + k % 3})
+        for k in range(40)
+    ]
+    support.write_shard(tmp_path / "train-00000-of-00001", payloads)
+    support.write_shard(tmp_path / "validation-00000-of-00001", payloads[:10])
+    keys = ["--image-key", "image/encoded", "--label-key", "image/class/label", "--label-offset", "1"]
+    code = run(
+        "train", f"{tmp_path}/train-*", "--validation", f"{tmp_path}/validation-*", *keys, *SMALL,
+        "--recipe", "imagenet", "--engine", "tfdata", "--dtype", "float32", "--output", tmp_path / "run",
+    )  # fmt: skip
+    told = capsys.readouterr().out
+    assert code == 0
+    assert "40 images to train, 10 to validate, 3 classes" in told
+    assert "tfdata on cpu" in told
+
+
+def test_train_without_validation_in_mixed_precision(
+    tfds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import keras
+
+    try:
+        code = run(
+            "train", tfds_folder, *SMALL, "--validation", "none", "--mixed-precision", "--output", tmp_path / "run"
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert code == 0
+    assert "0 to validate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "no/such/thing"], ["`data` must be", "no/such/thing"]),
+        (["train", "FOLDER", "--split", "trian"], ["`split` must name a split", "train, validation"]),
+        (["train", "FOLDER", "--device", "gpu"], ["needs a GPU"]),
+        (["train", "FOLDER", "--image-key", "picture"], ["no feature 'picture'", "'image'"]),
+        (["train", "FOLDER", "--batch-size", "1000"], ["`batch_size` must not exceed"]),
+        (["train", "FOLDER", "--batch-size", "-1"], ["must be a positive int"]),
+        (["train", "FOLDER", "--engine", "torch"], ["invalid choice"]),
+        (["fly"], ["invalid choice"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    tfds_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    monkeypatch.setattr("dali_pipe.device.dali_gpu_count", lambda: 0)
+    try:
+        code = run(*[str(tfds_folder) if a == "FOLDER" else a for a in arguments])
+    except SystemExit as stop:  # argparse's own
+        code = int(stop.code or 0)
+    told = capsys.readouterr().err
+    assert code == 2
+    assert all(word in told.splitlines()[-1] for word in words), told
+
+
+def test_ctrl_c_leaves_a_model_that_loads(tfds_folder: Path, tmp_path: Path) -> None:
+    import keras
+
+    run_folder = tmp_path / "run"
+    command = [sys.executable, "-m", "tf_bridge.cli", "train", str(tfds_folder), *SMALL, "--epochs", "500"]
+    process = subprocess.Popen(
+        [*command, "--output", str(run_folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        deadline = time.monotonic() + 90
+        while not (run_folder / "best.keras").exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        told, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, told
+    assert "Interrupted" in told and "Traceback" not in told
+    model = keras.saving.load_model(run_folder / "last.keras")
+    assert model.count_params() > 0
+
+
+def test_help_is_quick_to_import_nothing_heavy() -> None:
+    done = support.run_python(
+        "import sys\nfrom tf_bridge import cli\n"
+        "try: cli.main(['train', '--help'])\nexcept SystemExit: pass\n"
+        "assert not {'tensorflow', 'keras', 'nvidia.dali', 'numpy'} & set(sys.modules), 'heavy'"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--batch-size" in done.stdout
+
+
+@pytest.mark.slow
+def test_train_without_arguments_learns(tmp_path: Path) -> None:
+    """The README's first command, as it stands."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tf_bridge.cli", "train", "--output", str(tmp_path / "run")],
+        capture_output=True, text=True, timeout=600, env={**os.environ, "DALI_TF_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Result:")]
+    assert float(line.split()[2]) >= 0.6
+    assert "2000 images to train, 500 to validate, 10 classes" in done.stdout

@@ -1,0 +1,173 @@
+"""What would end the process without a Python exception, each in a process of its own.
+
+A death by signal shows as a negative return code; here everything must come back as an exception, or just work.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests import support
+
+PRELUDE = """
+import pathlib
+import dali_pipe as dp, tf_bridge as tb
+import tensorflow as tf
+shards = sorted(str(p) for p in pathlib.Path({folder!r}).glob('*.tfrecord*'))
+recipe = dp.crop_train(32, 'uint8')
+
+def make(**options):
+    options = {{'recipe': recipe, 'batch_size': 4, 'seed': 0, **options}}
+    return tb.from_tfrecords(shards, **options)
+
+def expect(call, *words):
+    try:
+        call()
+    except Exception as error:
+        message = f'{{type(error).__name__}}: {{error}}'
+        assert all(word in message for word in words), message
+        print('RAISED')
+    else:
+        print('NOTHING')
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    support.write_shards(tmp_path, [support.photograph(k, 48, 56) for k in range(12)], shards=2)
+    return tmp_path
+
+
+def survive(folder: Path, code: str) -> str:
+    done = support.run_python(PRELUDE.format(folder=str(folder)) + code)
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def test_a_shard_that_goes_between_construction_and_iteration(folder: Path) -> None:
+    code = """
+sets = [make(engine=engine) for engine in ('dali', 'tfdata')]
+sets += [ds.map(lambda x, y: y) for ds in sets]
+pathlib.Path(shards[1]).unlink()
+for ds in sets:
+    expect(lambda: list(ds), 'FileNotFoundError', shards[1])
+"""
+    assert survive(folder, code).count("RAISED") == 4
+
+
+def test_a_shard_that_changes_between_epochs(folder: Path) -> None:
+    code = """
+sets = [make(engine=engine) for engine in ('dali', 'tfdata')]
+for ds in sets:
+    list(ds)
+with open(shards[1], 'ab') as file:
+    file.write(b'more')
+for ds in sets:
+    expect(lambda: list(ds), 'has changed since it was scanned', shards[1])
+"""
+    assert survive(folder, code).count("RAISED") == 2
+
+
+def test_a_shard_that_goes_while_it_is_read(folder: Path) -> None:
+    code = """
+for engine in ('dali', 'tfdata'):
+    ds = make(engine=engine, repeat=True)
+    it = iter(ds)
+    next(it)
+    saved = [pathlib.Path(s).read_bytes() for s in shards]
+    for s in shards:
+        pathlib.Path(s).write_bytes(b'')
+    expect(lambda: [next(it) for _ in range(40)])
+    for s, b in zip(shards, saved):
+        pathlib.Path(s).write_bytes(b)
+"""
+    assert survive(folder, code).count("RAISED") == 2
+
+
+def test_gpu_where_there_is_none(folder: Path) -> None:
+    code = """
+import dali_pipe.device
+dali_pipe.device.dali_gpu_count = lambda: 0
+expect(lambda: make(device='gpu'), 'DeviceUnavailableError', 'needs a GPU')
+"""
+    assert survive(folder, code).split() == ["RAISED"]
+
+
+def test_features_that_crash_or_garble_the_native_reader(tmp_path: Path) -> None:
+    """The bad record is in the middle: looking at a shard's first record would not find it."""
+    photograph = support.photograph(0, 48, 48)
+    cases: list[tuple[dict[str, support.Value], list[str]]] = [
+        ({"image": 7, "label": 1}, ["must be bytes", "int64"]),
+        ({"image": b"", "label": 1}, ["must hold one image"]),
+        ({"image": [], "label": 1}, ["must hold one image"]),
+        ({"image": [b"a", b"b"], "label": 1}, ["must hold one image"]),
+        ({"image": photograph}, ["no feature 'label'", "'image'"]),
+        ({"picture": photograph, "label": 1}, ["no feature 'image'", "'label', 'picture'"]),
+        ({"image": photograph, "label": 1.5}, ["must be int64", "float"]),
+        ({"image": photograph, "label": [1, 2]}, ["must hold one label", "2"]),
+        ({"image": photograph, "label": b"cat"}, ["must be int64", "bytes"]),
+    ]
+    good = support.example({"image": photograph, "label": 0})
+    code = ""
+    for number, (features, words) in enumerate(cases):
+        shard = support.write_shard(tmp_path / f"{number}.tfrecord", [good, good, support.example(features), good])
+        place = [shard.name, f"byte {2 * (len(good) + 16)}"]
+        code += f"shards = [{str(shard)!r}]\nexpect(make, 'RecordError', *{place + words!r})\n"
+    assert survive(tmp_path, code).split() == ["RAISED"] * len(cases)
+
+
+def test_an_undecodable_image_is_an_exception_and_the_data_set_lives_on(folder: Path) -> None:
+    images = [support.photograph(k, 48, 56) for k in range(12)]
+    images[5] = images[5][: len(images[5]) // 2]
+    support.write_shards(folder, images, shards=2)
+    code = """
+for engine in ('dali', 'tfdata'):
+    ds = make(engine=engine)
+    expect(lambda: [x for x in ds])
+    whole = tb.from_records(ds.records.exclude([5]), recipe=recipe, batch_size=4, engine=engine)
+    assert len(list(whole)) == 2
+"""
+    assert survive(folder, code).count("RAISED") == 2
+
+
+def test_a_multi_device_iterator_over_it_can_be_torn_down(folder: Path) -> None:
+    code = """
+cpu = tf.config.list_physical_devices('CPU')[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+for engine in ('dali', 'tfdata'):
+    for strategy in (tf.distribute.OneDeviceStrategy('/cpu:0'), tf.distribute.MirroredStrategy(['/cpu:0', '/cpu:1'])):
+        ds = make(engine=engine)
+        for _ in range(2):
+            it = iter(strategy.experimental_distribute_dataset(ds))
+            next(it)
+            del it
+print('ALIVE')
+"""
+    assert "ALIVE" in survive(folder, code)
+
+
+def test_fit_under_a_one_device_strategy(folder: Path) -> None:
+    code = """
+import keras
+with tf.distribute.OneDeviceStrategy('/cpu:0').scope():
+    model = tb.resnet18(12, recipe=recipe, width=4)
+    model.compile('sgd', 'sparse_categorical_crossentropy')
+model.fit(make(), epochs=2, verbose=0, shuffle=False)
+print('ALIVE')
+"""
+    assert "ALIVE" in survive(folder, code)
+
+
+def test_iterators_dropped_in_the_middle_and_at_exit(folder: Path) -> None:
+    code = """
+kept = []
+for engine in ('dali', 'tfdata'):
+    ds = make(engine=engine)
+    for _ in range(5):
+        it = iter(ds)
+        next(it)
+        kept.append(it)
+    del kept[:3]
+print('ALIVE')
+"""
+    assert "ALIVE" in survive(folder, code)
