@@ -1,5 +1,7 @@
 """`dali-tf train`: a ResNet-18, `model.fit` and the usual callbacks, on a data set of ours."""
 
+from __future__ import annotations  # `dp.Recipe` in a signature would load numpy for `--help`
+
 import argparse
 import glob
 import os
@@ -48,7 +50,7 @@ def _recipes(arguments: argparse.Namespace) -> tuple[dp.Recipe, dp.Recipe]:
 
 def _datasets(
     arguments: argparse.Namespace, training: dp.Recipe, evaluation: dp.Recipe
-) -> "tuple[ImageDataset, ImageDataset | None]":
+) -> tuple[ImageDataset, ImageDataset | None]:
     import tf_bridge as tb
     from dali_pipe import tfds_source
 
@@ -91,14 +93,14 @@ def _sample() -> Path:
     return sample_data.prepare(cache_folder() / "tensorflow_datasets")
 
 
-def _classes(train: "ImageDataset", validation: "ImageDataset | None") -> int:
+def _classes(train: ImageDataset, validation: ImageDataset | None) -> int:
     """As many as the data set names, else as the labels show."""
     records = [ds.records for ds in (train, validation) if ds is not None]
     highest = max(int(r.labels.max()) for r in records) + 1
     return max(highest, len(train.records.classes))
 
 
-def _model(arguments: argparse.Namespace, recipe: dp.Recipe, classes: int) -> "keras.Model":
+def _model(arguments: argparse.Namespace, recipe: dp.Recipe, classes: int) -> keras.Model:
     import keras
 
     from tf_bridge.resnet import resnet18
@@ -113,11 +115,11 @@ def _model(arguments: argparse.Namespace, recipe: dp.Recipe, classes: int) -> "k
 
 
 def _fit(
-    model: "keras.Model",
-    train: "ImageDataset",
-    validation: "ImageDataset | None",
+    model: keras.Model,
+    train: ImageDataset,
+    validation: ImageDataset | None,
     arguments: argparse.Namespace,
-    meter: "Throughput",
+    meter: Throughput,
 ) -> int:
     """Runs `fit`; Ctrl-C keeps what has been learnt."""
     import keras
@@ -148,7 +150,7 @@ def _fit(
     return 0
 
 
-def _report(model: "keras.Model", train: "ImageDataset", arguments: argparse.Namespace, meter: "Throughput") -> None:
+def _report(model: keras.Model, train: ImageDataset, arguments: argparse.Namespace, meter: Throughput) -> None:
     print(f"Model:   ResNet-18, width {arguments.width}, {model.count_params():,} parameters")
     print(f"Speed:   {meter.images_per_second:,.0f} images/s (training steps, model included), engine {train.engine}, "
           f"device {train.device}")  # fmt: skip
