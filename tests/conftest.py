@@ -42,6 +42,27 @@ def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tfds_builder.prepare(tmp_path_factory.mktemp("tensorflow_datasets"))
 
 
+@pytest.fixture(scope="module")
+def imagenette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data folder in which TFDS's own builder prepared `imagenette/320px` from a local tree of photographs."""
+    import tensorflow_datasets as tfds
+
+    root = tmp_path_factory.mktemp("imagenette")
+    names = tfds.core.tfds_path("image_classification/imagenette_labels.txt").read_text().split()
+    for part, count in (("train", 3), ("val", 2)):
+        for place, name in enumerate(names):
+            folder = root / "extracted" / "imagenette-320" / part / name
+            folder.mkdir(parents=True)
+            for k in range(count):
+                (folder / f"{name}_{k}.JPEG").write_bytes(support.photograph(10 * place + k, 40 + k, 50 + place))
+    with pytest.MonkeyPatch.context() as patch:
+        local = str(root / "extracted")
+        patch.setattr(tfds.download.DownloadManager, "download_and_extract", lambda self, url: local)
+        config = tfds.download.DownloadConfig(num_shards=2, compute_stats=tfds.download.ComputeStatsMode.SKIP)
+        tfds.builder("imagenette/320px", data_dir=root / "data").download_and_prepare(download_config=config)
+        yield root / "data"
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not device.dali_gpu_count():
         pytest.skip("no GPU that DALI can use")

@@ -13,7 +13,7 @@ import pytest
 from tests import support
 from tf_bridge import cli
 
-SMALL = ["--size", "32", "--width", "4", "--epochs", "2", "--batch-size", "16"]
+SMALL = ["--size", "32", "--width", "16", "--epochs", "2", "--batch-size", "16"]
 
 
 def run(*arguments: str | Path) -> int:
@@ -76,6 +76,7 @@ def test_train_without_validation_in_mixed_precision(
         (["train", "FOLDER", "--image-key", "picture"], ["no feature 'picture'", "'image'"]),
         (["train", "FOLDER", "--batch-size", "1000"], ["`batch_size` must not exceed"]),
         (["train", "FOLDER", "--batch-size", "-1"], ["must be a positive int"]),
+        (["train", "FOLDER", "--width", "8"], ["`width` must be a multiple of 16"]),
         (["train", "FOLDER", "--engine", "torch"], ["invalid choice"]),
         (["fly"], ["invalid choice"]),
     ],

@@ -150,7 +150,7 @@ def test_fit_under_a_one_device_strategy(folder: Path) -> None:
     code = """
 import keras
 with tf.distribute.OneDeviceStrategy('/cpu:0').scope():
-    model = tb.resnet18(12, recipe=recipe, width=4)
+    model = tb.resnet18(12, recipe=recipe, width=16)
     model.compile('sgd', 'sparse_categorical_crossentropy')
 model.fit(make(), epochs=2, verbose=0, shuffle=False)
 print('ALIVE')

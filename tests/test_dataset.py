@@ -1,6 +1,7 @@
 """The contract of a dataset, the same on every engine."""
 
 import functools
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import tensorflow as tf
 import dali_pipe as dp
 import tf_bridge as tb
 from tests import support
+from tf_bridge.dataset import EngineName
 
 PLAIN = dp.Recipe((dp.RandomCrop(32), dp.RandomFlip()), "uint8")
 CENTER = dp.Recipe((dp.CenterCrop(32),), "uint8")
@@ -37,14 +39,14 @@ def make(photographs: list[Path], recipe: dp.Recipe = PLAIN, **options: Any) -> 
 
 class TestOneEpoch:
     def test_evaluation_gives_every_record_once_in_file_order_with_a_partial_last_batch(
-        self, photographs: list[Path], engine: str
+        self, photographs: list[Path], engine: EngineName
     ) -> None:
         ds = make(photographs, CENTER, engine=engine)
         assert [len(b) for b in labels(ds)] == [16, 16, 16, 2]
         assert flat(ds) == list(range(50))
 
     def test_training_gives_full_batches_and_drops_another_tail_each_epoch(
-        self, photographs: list[Path], engine: str
+        self, photographs: list[Path], engine: EngineName
     ) -> None:
         ds = make(photographs, engine=engine)
         epochs = [labels(ds) for _ in range(3)]
@@ -54,39 +56,39 @@ class TestOneEpoch:
 
     @pytest.mark.parametrize(("drop", "spec"), [(True, (16, 32, 32, 3)), (False, (None, 32, 32, 3))])
     def test_cardinality_and_element_spec(
-        self, photographs: list[Path], engine: str, drop: bool, spec: tuple[int | None, ...]
+        self, photographs: list[Path], engine: EngineName, drop: bool, spec: tuple[int | None, ...]
     ) -> None:
         ds = make(photographs, engine=engine, drop_remainder=drop)
         assert int(ds.cardinality()) == len(ds) == len(labels(ds)) == (3 if drop else 4)
         assert ds.element_spec == (tf.TensorSpec(spec, tf.uint8), tf.TensorSpec(spec[:1], tf.int64))
 
     @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
-    def test_dtype_is_the_recipe_s(self, photographs: list[Path], engine: str, dtype: Any) -> None:
+    def test_dtype_is_the_recipe_s(self, photographs: list[Path], engine: EngineName, dtype: Any) -> None:
         images, numbers = next(iter(make(photographs, dp.crop_train(32, dtype), engine=engine)))
         assert images.dtype.name == dtype
         assert numbers.dtype == tf.int64
 
-    def test_fewer_records_than_a_batch(self, photographs: list[Path], engine: str) -> None:
+    def test_fewer_records_than_a_batch(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, CENTER, engine=engine, batch_size=64)
         assert labels(ds) == [list(range(50))]
         assert labels(ds) == [list(range(50))]
 
-    def test_a_view_of_some_records(self, photographs: list[Path], engine: str) -> None:
+    def test_a_view_of_some_records(self, photographs: list[Path], engine: EngineName) -> None:
         records = dp.from_files([str(p) for p in photographs])
         view = records.exclude([3, 20]).skip(2).take(30)
         ds = tb.from_records(view, recipe=CENTER, batch_size=7, engine=engine)
         assert flat(ds) == [n for n in range(34) if n not in (0, 1, 3, 20)]
 
-    def test_an_image_smaller_than_the_crop_has_the_crop_s_shape(self, tmp_path: Path, engine: str) -> None:
+    def test_an_image_smaller_than_the_crop_has_the_crop_s_shape(self, tmp_path: Path, engine: EngineName) -> None:
         sizes = [(24, 32), (70, 30), (64, 64), (100, 90)]
         shards = support.write_shards(tmp_path, [support.photograph(k, *s) for k, s in enumerate(sizes)], shards=1)
-        images, numbers = epoch(tb.from_tfrecords(shards, recipe=PLAIN, batch_size=3, drop_remainder=False, seed=1))
+        images, _ = epoch(tb.from_tfrecords(shards, recipe=PLAIN, batch_size=3, drop_remainder=False, seed=1))
         assert images.shape == (4, 32, 32, 3)
         for recipe in (dp.crop_train(64, "uint8"), dp.crop_eval(64, "uint8")):
             ds = tb.from_tfrecords(shards, recipe=recipe, batch_size=4, engine=engine)
             assert epoch(ds)[0].shape == (4, 64, 64, 3)
 
-    def test_windows_are_where_geometry_says(self, tmp_path: Path, engine: str) -> None:
+    def test_windows_are_where_geometry_says(self, tmp_path: Path, engine: EngineName) -> None:
         images = [support.jpeg(support.coordinates(60 + k, 80 + 2 * k)) for k in range(12)]
         shards = support.write_shards(tmp_path, images, shards=2)
         recipe = dp.Recipe((dp.RandomCrop((24, 40)),), "uint8")
@@ -101,19 +103,19 @@ class TestOneEpoch:
 
 
 class TestEpochs:
-    def test_each_iteration_is_a_new_order(self, photographs: list[Path], engine: str) -> None:
+    def test_each_iteration_is_a_new_order(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, engine=engine, drop_remainder=False)
         orders = [flat(ds) for _ in range(3)]
         assert all(sorted(order) == list(range(50)) for order in orders)
         assert len({tuple(order) for order in orders}) == 3
         assert ds.epoch == 3
 
-    def test_the_seed_decides(self, photographs: list[Path], engine: str) -> None:
+    def test_the_seed_decides(self, photographs: list[Path], engine: EngineName) -> None:
         first, again, other = (epoch(make(photographs, engine=engine, seed=s))[0] for s in (1, 1, 2))
         assert np.array_equal(first, again)
         assert not np.array_equal(first, other)
 
-    def test_set_epoch_repeats_order_and_augmentation(self, photographs: list[Path], engine: str) -> None:
+    def test_set_epoch_repeats_order_and_augmentation(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, engine=engine)
         epochs = [epoch(ds) for _ in range(3)]
         ds.set_epoch(1)
@@ -121,13 +123,13 @@ class TestEpochs:
         assert np.array_equal(again[0], epochs[1][0]) and np.array_equal(again[1], epochs[1][1])
         assert ds.epoch == 2
 
-    def test_a_peek_uses_no_epoch_up(self, photographs: list[Path], engine: str) -> None:
+    def test_a_peek_uses_no_epoch_up(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, engine=engine)
         peeked = next(iter(ds))[1].numpy().tolist()
         assert ds.epoch == 0
         assert labels(ds)[0] == peeked
 
-    def test_an_iterator_from_before_set_epoch_has_no_say(self, photographs: list[Path], engine: str) -> None:
+    def test_an_iterator_from_before_set_epoch_has_no_say(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, engine=engine)
         old = iter(ds)
         next(old)
@@ -135,7 +137,7 @@ class TestEpochs:
         next(old)
         assert ds.epoch == 7
 
-    def test_breaking_off_counts_the_epoch_and_the_next_is_whole(self, photographs: list[Path], engine: str) -> None:
+    def test_breaking_off_counts_and_the_next_epoch_is_whole(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, engine=engine, drop_remainder=False)
         for step, _ in enumerate(ds):
             if step == 1:
@@ -143,7 +145,7 @@ class TestEpochs:
         assert ds.epoch == 1
         assert sorted(flat(ds)) == list(range(50))
 
-    def test_what_follows_in_tf_data_gets_new_epochs_too(self, photographs: list[Path], engine: str) -> None:
+    def test_what_follows_in_tf_data_gets_new_epochs_too(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, engine=engine, drop_remainder=False)
         expected = [flat(ds) for _ in range(3)]
         ds.set_epoch(0)
@@ -152,7 +154,7 @@ class TestEpochs:
         assert [flat(derived) for _ in range(3)] == expected
 
     def test_order_is_independent_of_batch_size_threads_and_shards(
-        self, photographs: list[Path], tmp_path: Path, engine: str
+        self, photographs: list[Path], tmp_path: Path, engine: EngineName
     ) -> None:
         payloads = [
             tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset([str(p) for p in photographs])
@@ -163,7 +165,7 @@ class TestEpochs:
         two = epoch(make(other, engine=engine, drop_remainder=False, batch_size=11, num_threads=1))
         assert np.array_equal(one[0], two[0]) and np.array_equal(one[1], two[1])
 
-    def test_shards_of_replicas_are_strides_of_one_order(self, photographs: list[Path], engine: str) -> None:
+    def test_shards_of_replicas_are_strides_of_one_order(self, photographs: list[Path], engine: EngineName) -> None:
         whole = flat(make(photographs, engine=engine, drop_remainder=False))
         for rank in range(3):
             part = make(photographs, engine=engine, drop_remainder=False, shard=(rank, 3))
@@ -171,7 +173,7 @@ class TestEpochs:
 
 
 class TestRepeat:
-    def test_an_endless_stream_of_whole_epochs(self, photographs: list[Path], engine: str) -> None:
+    def test_an_endless_stream_of_whole_epochs(self, photographs: list[Path], engine: EngineName) -> None:
         ds = make(photographs, engine=engine, repeat=True, drop_remainder=False)
         assert int(ds.cardinality()) == tf.data.INFINITE_CARDINALITY
         assert len(ds) == 4
@@ -194,13 +196,13 @@ class TestRepeat:
 class TestShuffle:
     @pytest.mark.parametrize("shuffle", [True, "exact"])
     def test_beyond_the_segments_every_record_still_comes_once(
-        self, photographs: list[Path], engine: str, shuffle: Any, monkeypatch: pytest.MonkeyPatch
+        self, photographs: list[Path], engine: EngineName, shuffle: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tf_bridge.dataset.Plan", functools.partial(dp.Plan, max_segments=12))
         ds = make(photographs, engine=engine, shuffle=shuffle, drop_remainder=False)
         order = flat(ds)
         assert sorted(order) == list(range(50))
-        neighbours = sum(b == a + 1 for a, b in zip(order, order[1:], strict=False))
+        neighbours = sum(b == a + 1 for a, b in itertools.pairwise(order))
         assert (neighbours > 25) == (shuffle is True)
 
     def test_class_sorted_blocks_are_a_warning(
@@ -258,7 +260,7 @@ class TestArguments:
 
 class TestTFDS:
     @pytest.mark.parametrize("split", ["train[:80%]", "train[100:200]", "train+validation"])
-    def test_labels_are_tfds_s_in_its_order(self, tfds_folder: Path, engine: str, split: str) -> None:
+    def test_labels_are_tfds_s_in_its_order(self, tfds_folder: Path, engine: EngineName, split: str) -> None:
         import tensorflow_datasets as tfds
 
         builder = tfds.builder_from_directory(tfds_folder)

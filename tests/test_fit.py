@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import dali_pipe as dp
 import tf_bridge as tb
+from tf_bridge.dataset import EngineName
 
 TRAIN, EVALUATE = dp.crop_train(32, "uint8"), dp.crop_eval(32, "uint8")
 
@@ -18,12 +19,12 @@ TRAIN, EVALUATE = dp.crop_train(32, "uint8"), dp.crop_eval(32, "uint8")
 @pytest.fixture
 def model() -> keras.Model:
     keras.utils.set_random_seed(0)
-    model = tb.resnet18(10, recipe=TRAIN, width=4)
+    model = tb.resnet18(10, recipe=TRAIN, width=16)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     return model
 
 
-def make(folder: Path, recipe: dp.Recipe, engine: str, split: str = "train", **options: Any) -> tb.ImageDataset:
+def make(folder: Path, recipe: dp.Recipe, engine: EngineName, split: str = "train", **options: Any) -> tb.ImageDataset:
     return tb.from_tfds(folder, split=split, recipe=recipe, engine=engine, **{"batch_size": 16, "seed": 0, **options})
 
 
@@ -40,7 +41,7 @@ class Seen(keras.callbacks.Callback):
         self.steps += 1
 
 
-def test_fit_needs_nothing_set_and_counts_epochs(model: keras.Model, tfds_folder: Path, engine: str) -> None:
+def test_fit_needs_nothing_set_and_counts_epochs(model: keras.Model, tfds_folder: Path, engine: EngineName) -> None:
     train, validation = make(tfds_folder, TRAIN, engine), make(tfds_folder, EVALUATE, engine, "validation")
     seen = Seen(train)
     with warnings.catch_warnings(record=True) as caught:
@@ -54,7 +55,7 @@ def test_fit_needs_nothing_set_and_counts_epochs(model: keras.Model, tfds_folder
 
 
 @pytest.mark.parametrize("batch_size", [16, 100, 203])
-def test_every_epoch_of_fit_is_the_next_of_the_data(tfds_folder: Path, engine: str, batch_size: int) -> None:
+def test_every_epoch_of_fit_is_the_next_of_the_data(tfds_folder: Path, engine: EngineName, batch_size: int) -> None:
     """Epochs of many, two and one batches."""
     train = make(tfds_folder, TRAIN, engine, batch_size=batch_size)
     orders: list[list[int]] = []
@@ -76,19 +77,19 @@ def test_every_epoch_of_fit_is_the_next_of_the_data(tfds_folder: Path, engine: s
     assert orders == [[int(n) for _, y in fresh for n in y] for _ in range(4)]
 
 
-def test_epoch_sync_follows_initial_epoch(model: keras.Model, tfds_folder: Path, engine: str) -> None:
+def test_epoch_sync_follows_initial_epoch(model: keras.Model, tfds_folder: Path, engine: EngineName) -> None:
     train = make(tfds_folder, TRAIN, engine)
     model.fit(train, initial_epoch=5, epochs=7, callbacks=[tb.EpochSync(train)], shuffle=False, verbose=0)
     assert train.epoch == 7
 
 
-def test_repeat_with_steps_per_epoch(model: keras.Model, tfds_folder: Path, engine: str) -> None:
+def test_repeat_with_steps_per_epoch(model: keras.Model, tfds_folder: Path, engine: EngineName) -> None:
     train = make(tfds_folder, TRAIN, engine, repeat=True)
     model.fit(train, epochs=2, steps_per_epoch=len(train), shuffle=False, verbose=0)
     assert model.optimizer.iterations.numpy() == 24
 
 
-def test_evaluate_equals_numpy_s_sample_weighted_mean(model: keras.Model, tfds_folder: Path, engine: str) -> None:
+def test_evaluate_equals_numpy_s_weighted_mean(model: keras.Model, tfds_folder: Path, engine: EngineName) -> None:
     """37 records in batches of 16: the last holds five, and weighs five."""
     validation = make(tfds_folder, EVALUATE, engine, "validation")
     loss, accuracy = model.evaluate(validation, verbose=0)
@@ -101,7 +102,7 @@ def test_evaluate_equals_numpy_s_sample_weighted_mean(model: keras.Model, tfds_f
     assert accuracy == pytest.approx((logits.argmax(1) == labels).mean(), abs=1e-6)
 
 
-def test_predict_rows_are_the_records_in_order(model: keras.Model, tfds_folder: Path, engine: str) -> None:
+def test_predict_rows_are_the_records_in_order(model: keras.Model, tfds_folder: Path, engine: EngineName) -> None:
     validation = make(tfds_folder, EVALUATE, engine, "validation")
     rows = model.predict(validation, verbose=0)
     expected = np.concatenate([np.asarray(model(x, training=False)) for x, _ in validation])
@@ -109,18 +110,18 @@ def test_predict_rows_are_the_records_in_order(model: keras.Model, tfds_folder: 
     np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_validation_smaller_than_a_batch(model: keras.Model, tfds_folder: Path, engine: str) -> None:
+def test_validation_smaller_than_a_batch(model: keras.Model, tfds_folder: Path, engine: EngineName) -> None:
     validation = make(tfds_folder, EVALUATE, engine, "validation[:5]", batch_size=64)
     assert np.isfinite(model.evaluate(validation, verbose=0)[0])
 
 
-def test_class_weight_maps_over_the_data_set(model: keras.Model, tfds_folder: Path, engine: str) -> None:
+def test_class_weight_maps_over_the_data_set(model: keras.Model, tfds_folder: Path, engine: EngineName) -> None:
     train = make(tfds_folder, TRAIN, engine)
     model.fit(train, epochs=2, class_weight={k: 1.0 for k in range(10)}, shuffle=False, verbose=0)
     assert train.epoch == 2
 
 
-def test_many_epochs_leave_nothing_behind(tfds_folder: Path, engine: str) -> None:
+def test_many_epochs_leave_nothing_behind(tfds_folder: Path, engine: EngineName) -> None:
     import os
     import threading
 
@@ -143,10 +144,15 @@ class TestResNet:
         assert model.get_layer("stage4_block2_relu").output.shape == (None, 7, 7, 512)
         assert model.get_layer("stem_pool").output.shape == (None, 56, 56, 64)
 
+    @pytest.mark.parametrize("width", [0, 8, 24])
+    def test_width_is_a_multiple_of_the_channel_block(self, width: int) -> None:
+        with pytest.raises(ValueError, match=f"`width` must be a multiple of 16. Received: width={width}"):
+            tb.resnet18(10, recipe=TRAIN, width=width)
+
     def test_uint8_and_float_recipes_give_the_same_logits(self, tfds_folder: Path) -> None:
         keras.utils.set_random_seed(0)
-        inside = tb.resnet18(10, recipe=dp.crop_eval(32, "uint8"), width=4)
-        outside = tb.resnet18(10, recipe=dp.crop_eval(32), width=4)
+        inside = tb.resnet18(10, recipe=dp.crop_eval(32, "uint8"), width=16)
+        outside = tb.resnet18(10, recipe=dp.crop_eval(32), width=16)
         outside.set_weights(inside.get_weights())
         for one, two in zip(
             make(tfds_folder, dp.crop_eval(32, "uint8"), "dali", "validation"),
@@ -159,7 +165,7 @@ class TestResNet:
     def test_saved_and_loaded_with_its_normalisation(self, tmp_path: Path, policy: str) -> None:
         keras.config.set_dtype_policy(policy)
         try:
-            model = tb.resnet18(10, recipe=TRAIN, width=4)
+            model = tb.resnet18(10, recipe=TRAIN, width=16)
         finally:
             keras.config.set_dtype_policy("float32")
         model.save(tmp_path / "model.keras")
@@ -170,7 +176,7 @@ class TestResNet:
 
 
 class TestPreprocess:
-    def test_is_the_recipe_s_tail_to_the_bit(self, tfds_folder: Path, engine: str) -> None:
+    def test_is_the_recipe_s_tail_to_the_bit(self, tfds_folder: Path, engine: EngineName) -> None:
         layer = tb.Preprocess(dp.crop_eval(32, "uint8"))
         whole = make(tfds_folder, dp.crop_eval(32), engine, "validation")
         for (images, _), (normalised, _) in zip(

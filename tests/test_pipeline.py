@@ -124,6 +124,31 @@ def test_crops_are_the_decoded_image_bit_by_bit(view: Records, first: tuple[dp.O
         np.testing.assert_array_equal(image, _decoded(view, label)[y : y + 30, x : x + 30])
 
 
+def _linear(pixels: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """Each channel resized along its columns, then along its rows."""
+    for axis in (0, 1):
+        pixels = np.apply_along_axis(_resized, axis, pixels, size[axis])
+    return pixels
+
+
+def test_resizes_are_linear(photographs: list[Path]) -> None:
+    records = dp.from_files(photographs).take(8)
+    images, labels, _ = _epoch(records, Recipe((dp.Resize((50, 90)),), "uint8"))
+    for image, label in zip(images, labels, strict=True):
+        error = image - _linear(_decoded(records, label), (50, 90))
+        assert np.abs(error).max() < 1.01
+
+
+@pytest.mark.parametrize("op", [dp.Resize, dp.ResizeShorter, dp.RandomResizedCrop])
+def test_antialiasing_smooths(photographs: list[Path], op: Any) -> None:
+    records = dp.from_files(photographs).select([30, 40, 45, 49])
+    spread = []
+    for antialias in (False, True):
+        images, *_ = _epoch(records, Recipe((op(20, antialias=antialias), dp.CenterCrop(16)), "uint8"))
+        spread.append(np.abs(np.diff(np.stack(images).astype(float), axis=2)).mean())
+    assert spread[1] < 0.97 * spread[0]
+
+
 @pytest.mark.parametrize("turn", range(1, 9))
 def test_images_are_turned_before_they_are_cut(tmp_path: Path, turn: int) -> None:
     image = odd_images.turned(turn, Image.open(io.BytesIO(support.photograph(5, 48, 64))))

@@ -175,6 +175,17 @@ def test_flips_of_a_sure_kind(probability: float, bits: int) -> None:
     assert (_parameters(dp.CenterCrop(8), dp.RandomFlip(probability))[:, 4] == bits).all()
 
 
+@pytest.mark.parametrize(("probability", "u", "bit"), [(0.0, 0.0, 0), (0.5, 0.5, 0), (0.5, 0.499, 1), (1.0, 0.999, 1)])
+def test_a_flip_is_a_draw_below_its_probability(probability: float, u: float, bit: int) -> None:
+    bits, _ = dp.RandomFlip(probability).parameters(SIZES[:1], np.array([[u]]))
+    assert bits.tolist() == [[bit]]
+
+
+@pytest.mark.parametrize("op", [dp.Resize(8), dp.ResizeShorter(8), dp.RandomResizedCrop(8)])
+def test_nothing_is_antialiased_unless_asked_for(op: Any) -> None:
+    assert op.antialias is False
+
+
 def test_an_op_added_behind_changes_nobodys_parameters() -> None:
     first = _parameters(dp.RandomCrop(30), dp.RandomFlip())
     more = _parameters(dp.RandomCrop(30), dp.RandomFlip(), dp.RandomCrop(20), dp.RandomFlip())

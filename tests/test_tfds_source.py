@@ -5,7 +5,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -459,25 +459,6 @@ def test_a_view_knows_its_classes(copy: Path) -> None:
     (copy / "label.labels.txt").write_text("\n".join("abcdefghij") + "\n")
     assert _open(copy, "train[:3]+validation").classes == tuple("abcdefghij")
     assert _open(copy, "train[:3]").take(1).classes == tuple("abcdefghij")
-
-
-@pytest.fixture(scope="module")
-def imagenette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data folder in which TFDS's own builder prepared `imagenette/320px` from a local tree of photographs."""
-    root = tmp_path_factory.mktemp("imagenette")
-    names = tfds.core.tfds_path("image_classification/imagenette_labels.txt").read_text().split()
-    for part, count in (("train", 3), ("val", 2)):
-        for place, name in enumerate(names):
-            folder = root / "extracted" / "imagenette-320" / part / name
-            folder.mkdir(parents=True)
-            for k in range(count):
-                (folder / f"{name}_{k}.JPEG").write_bytes(support.photograph(10 * place + k, 40 + k, 50 + place))
-    with pytest.MonkeyPatch.context() as patch:
-        local = str(root / "extracted")
-        patch.setattr(tfds.download.DownloadManager, "download_and_extract", lambda self, url: local)
-        config = tfds.download.DownloadConfig(num_shards=2, compute_stats=tfds.download.ComputeStatsMode.SKIP)
-        tfds.builder("imagenette/320px", data_dir=root / "data").download_and_prepare(download_config=config)
-        yield root / "data"
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "train[:80%]", "train[80%:]+validation[3:]"])

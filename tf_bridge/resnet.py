@@ -9,6 +9,7 @@ from dali_pipe.recipe import Recipe
 from tf_bridge.keras_layers import Preprocess
 
 STAGES = (2, 2, 2, 2)  # basic blocks at each resolution
+CHANNEL_BLOCK = 16
 
 
 def resnet18(classes: int, *, recipe: Recipe, width: int = 64) -> keras.Model:
@@ -20,8 +21,14 @@ def resnet18(classes: int, *, recipe: Recipe, width: int = 64) -> keras.Model:
     Args:
         classes: how many.
         recipe: of the data set; sets the input's shape and dtype.
-        width: channels of the first stage, doubled at each of the next three. The paper's is 64.
+        width: channels of the first stage, doubled at each of the next three; a multiple of 16. The paper's is 64.
+
+    Raises:
+        ValueError: the width is not a multiple of 16. TensorFlow 2.21's oneDNN convolutions corrupt the heap with fewer
+            channels (seen at 224 px with 2, 4 and 8), and the process dies at some later allocation.
     """
+    if width < CHANNEL_BLOCK or width % CHANNEL_BLOCK:
+        raise ValueError(f"`width` must be a multiple of {CHANNEL_BLOCK}. Received: width={width!r}")
     images = keras.Input(recipe.output_shape, dtype=recipe.dtype, name="image")
     x = Preprocess(recipe, name="preprocess")(images) if recipe.dtype == "uint8" else images
     x = _convolution(x, width, 7, 2, "stem")
