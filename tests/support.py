@@ -1,6 +1,7 @@
 """What tests make: images that show where they were cut, shards, TFDS folders, subprocesses."""
 
 import io
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -74,6 +75,35 @@ def write_shards(
         write_shard(folder / f"data.tfrecord-{k:05d}-of-{shards:05d}", [payloads[i] for i in part])
         for k, part in enumerate(parts)
     ]
+
+
+def run_forked(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Like `run_python`, in a fork of a process that has TensorFlow and DALI imported, which takes seconds each time.
+
+    The interpreter does not end as usual: for what happens at exit, `run_python` it is. Output goes through `folder`.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.preload"])
+    process = context.Process(target=_execute, args=(code, folder))
+    process.start()
+    process.join(120)
+    if process.is_alive():
+        process.kill()
+        raise TimeoutError(f"still running after 120 s: {(folder / 'stdout').read_text()[-2000:]}")
+    out, err = ((folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+    return subprocess.CompletedProcess([], process.exitcode or 0, out, err)
+
+
+def _execute(code: str, folder: Path) -> None:
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    # The forkserver's own streams may not be where a normal process has them.
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+    try:
+        exec(compile(code, "<forked>", "exec"), {"__name__": "__main__"})
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 def run_python(code: str, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -56,7 +56,9 @@ def _train_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     training = parser.add_argument_group("training")
     training.add_argument("--batch-size", type=_positive, default=64, help="images a step")
     training.add_argument("--epochs", type=_positive, default=5, help="passes over the data")
-    training.add_argument("--width", type=_positive, default=16, help="channels of the first stage, a multiple of 16; the paper's is 64")
+    training.add_argument(
+        "--width", type=_positive, default=16, help="channels of the first stage, a multiple of 16; the paper's is 64"
+    )
     training.add_argument("--learning-rate", type=float, default=1e-3, help="Adam's, to begin with")
     training.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
     training.add_argument("--mixed-precision", action="store_true", help="compute in float16 (GPU) or bfloat16 (CPU)")
