@@ -31,7 +31,7 @@ class IndexFiles:
         lock = os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)  # held as long as the process lives: see _sweep
         os.rename(aside, f"{self._folder}/{_LOCK}")  # nobody finds it before it is held
-        weakref.finalize(self, _remove, self._folder, lock)
+        weakref.finalize(self, _remove, self._folder, lock, os.getpid())
 
     def write(self, order: Ints) -> tuple[list[str], list[str]]:
         """Shard paths and index paths, pair by pair, that make the reader follow `order` (places in the view)."""
@@ -54,8 +54,9 @@ class IndexFiles:
         return path
 
 
-def _remove(folder: str, lock: int) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _remove(folder: str, lock: int, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child inherits the object, not the folder
+        shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
 
 

@@ -98,7 +98,7 @@ def _execute(code: str, folder: Path) -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     # The forkserver's own streams may not be where a normal process has them.
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
     try:
         exec(compile(code, "<forked>", "exec"), {"__name__": "__main__"})
     finally:
