@@ -8,25 +8,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dali_pipe.batch_ops import CutMix, MixUp, OneHot
+    from dali_pipe.color_ops import Grayscale, RandomBrightness, RandomContrast, RandomHue, RandomSaturation
     from dali_pipe.device import Device, DeviceUnavailableError, resolve_device
-    from dali_pipe.plan import Plan
-    from dali_pipe.recipe import (
+    from dali_pipe.ops import (
         IMAGENET_MEAN,
         IMAGENET_STD,
         CenterCrop,
         Normalize,
         Op,
+        Pad,
         RandomCrop,
+        RandomErasing,
         RandomFlip,
         RandomResizedCrop,
-        Recipe,
+        RandomRotation,
         Resize,
         ResizeShorter,
-        crop_eval,
-        crop_train,
-        imagenet_eval,
-        imagenet_train,
     )
+    from dali_pipe.plan import Plan
+    from dali_pipe.recipe import Recipe, crop_eval, crop_train, imagenet_eval, imagenet_train
     from dali_pipe.records import Records, Schema, from_files
     from dali_pipe.tfrecord import RecordError
 
@@ -34,14 +35,25 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "CenterCrop",
+    "CutMix",
     "Device",
     "DeviceUnavailableError",
+    "Grayscale",
+    "MixUp",
     "Normalize",
+    "OneHot",
     "Op",
+    "Pad",
     "Plan",
+    "RandomBrightness",
+    "RandomContrast",
     "RandomCrop",
+    "RandomErasing",
     "RandomFlip",
+    "RandomHue",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomSaturation",
     "Recipe",
     "RecordError",
     "Records",
@@ -56,7 +68,7 @@ __all__ = [
     "resolve_device",
 ]
 
-_MODULES = ("device", "plan", "recipe", "records", "tfrecord")
+_MODULES = ("ops", "color_ops", "batch_ops", "recipe", "records", "plan", "device", "tfrecord")
 
 
 def __getattr__(name: str) -> Any:

@@ -85,16 +85,52 @@ def resized_crop_window(
         u: `(n, 22)` in [0, 1): ten areas, ten aspects, y, x.
     """
     height, width, u = np.asarray(height, np.int64), np.asarray(width, np.int64), np.asarray(u, np.float64)
+    area, aspect = _tries(height, width, scale, ratio, u)
+    h, w = _round(np.sqrt(area / aspect)), _round(np.sqrt(area * aspect))
+    fits = (w > 0) & (h > 0) & (w <= width[..., None]) & (h <= height[..., None])
+    drawn = _first(fits, height, width, h, w, u)
+    return np.where(np.any(fits, axis=-1, keepdims=True), drawn, _aspect_window(height, width, ratio))
+
+
+def erased_window(
+    height: ArrayLike, width: ArrayLike, scale: tuple[float, float], ratio: tuple[float, float], u: ArrayLike
+) -> Ints:
+    """torchvision's law for random erasing: the first of ten tries that is smaller than the image, else `(0, 0, 0, 0)`.
+
+    As `resized_crop_window`, but the aspect is height / width, and the window must be smaller on both sides.
+    """
+    height, width, u = np.asarray(height, np.int64), np.asarray(width, np.int64), np.asarray(u, np.float64)
+    area, aspect = _tries(height, width, scale, ratio, u)
+    h, w = _round(np.sqrt(area * aspect)), _round(np.sqrt(area / aspect))
+    fits = (w < width[..., None]) & (h < height[..., None])
+    return np.where(np.any(fits, axis=-1, keepdims=True), _first(fits, height, width, h, w, u), 0)
+
+
+def _tries(
+    height: Ints, width: Ints, scale: tuple[float, float], ratio: tuple[float, float], u: Floats
+) -> tuple[Floats, Floats]:
+    """Areas in pixels and aspects, `(n, 10)` each."""
     area = (height * width)[..., None] * (scale[0] + u[..., :ATTEMPTS] * (scale[1] - scale[0]))
     low, high = np.log(ratio[0]), np.log(ratio[1])
-    aspect = np.exp(low + u[..., ATTEMPTS : 2 * ATTEMPTS] * (high - low))
-    w, h = _round(np.sqrt(area * aspect)), _round(np.sqrt(area / aspect))
-    fits = (w > 0) & (h > 0) & (w <= width[..., None]) & (h <= height[..., None])
+    return area, np.exp(low + u[..., ATTEMPTS : 2 * ATTEMPTS] * (high - low))
+
+
+def _first(fits: NDArray[np.bool_], height: Ints, width: Ints, h: Ints, w: Ints, u: Floats) -> Ints:
+    """The window of the first try that fits, at a uniform position; the first of all where none does."""
     first = np.argmax(fits, axis=-1)[..., None]
     h, w = np.take_along_axis(h, first, -1)[..., 0], np.take_along_axis(w, first, -1)[..., 0]
-    y, x = position(height - h, u[..., -2]), position(width - w, u[..., -1])
-    drawn = _windows(y, x, h, w)
-    return np.where(np.any(fits, axis=-1, keepdims=True), drawn, _aspect_window(height, width, ratio))
+    return _windows(position(height - h, u[..., -2]), position(width - w, u[..., -1]), h, w)
+
+
+def rotation(height: ArrayLike, width: ArrayLike, angle: ArrayLike) -> Floats:
+    """Affine maps `(n, 2, 3)` from output to input places (x first) that turn by `angle` radians about the centre.
+
+    Positive turns the picture counter-clockwise. A pixel's centre is half a pixel from its corner.
+    """
+    x, y = np.asarray(width, np.float64) / 2, np.asarray(height, np.float64) / 2
+    c, s = np.cos(angle), np.sin(angle)
+    rows = [np.stack([c, -s, x - c * x + s * y], -1), np.stack([s, c, y - s * x - c * y], -1)]
+    return np.stack(rows, axis=-2)
 
 
 def _aspect_window(height: Ints, width: Ints, ratio: tuple[float, float]) -> Ints:

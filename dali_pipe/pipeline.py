@@ -7,11 +7,12 @@ what makes that path fast. On the GPU `mixed` decodes the whole image (nvJPEG) a
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from nvidia.dali import Pipeline, fn, types
+from nvidia.dali import Pipeline, fn, math, types
 from nvidia.dali import tfrecord as dali_tfrecord
 
-from dali_pipe import plan, recipe
-from dali_pipe.recipe import Op, Recipe
+from dali_pipe import batch_ops, color_ops, ops, plan
+from dali_pipe.ops import Op
+from dali_pipe.recipe import Recipe
 
 Kind = Literal["cpu", "gpu"]
 Node = Any  # nvidia.dali.data_node.DataNode, which has no stubs for its arithmetic
@@ -27,6 +28,7 @@ class Lanes(NamedTuple):
 
     ticket: Node
     start: int
+    device: Kind
 
     def ints(self, first: int, count: int) -> Node:
         """`count` parameters from `first`, as int32: what DALI takes for sizes and places."""
@@ -37,6 +39,15 @@ class Lanes(NamedTuple):
         """One parameter as an int32 scalar."""
         return fn.cast(self.ticket[self.start + lane], dtype=types.INT32)
 
+    def floats(self, first: int, count: int) -> Node:
+        """`count` parameters from `first` that are float64 bits, as float32."""
+        at = self.start + first
+        return fn.cast(fn.reinterpret(self.ticket[at : at + count], dtype=types.FLOAT64), dtype=types.FLOAT)
+
+    def beside_image(self, parameter: Node) -> Node:
+        """A parameter where arithmetic with images needs it; as an op's argument it stays on the CPU."""
+        return parameter.gpu() if self.device == "gpu" else parameter
+
 
 class Step(NamedTuple):
     """One op where it stands in a recipe.
@@ -45,13 +56,11 @@ class Step(NamedTuple):
         op: what to do.
         lanes: its parameters.
         undersized: whether some image is smaller than this crop.
-        dtype: what the recipe hands out.
     """
 
     op: Op
     lanes: Lanes
     undersized: bool
-    dtype: str
 
 
 def native_feed(shards: Sequence[str], index: Sequence[str], image_key: str, padded: bool) -> Feed:
@@ -103,36 +112,66 @@ def _where(x: Node, predicate: Node) -> tuple[Node, Node]:
     return _conditional.split(x, predicate=predicate, _if_stmt=True)  # type: ignore[no-any-return]
 
 
-def graph(feed: Feed, rec: Recipe, device: Kind, undersized: frozenset[int] = frozenset()) -> tuple[Node, Node]:
+def graph(feed: Feed, recipe: Recipe, device: Kind, undersized: frozenset[int] = frozenset()) -> tuple[Node, Node]:
     """Images and labels of a batch, both on `device`; call it inside a Pipeline's scope.
 
     Args:
-        feed: gives JPEG bytes and tickets.
-        rec: the recipe.
+        feed: gives encoded images and tickets.
+        recipe: what to do.
         device: "cpu", or "gpu" for decoding and all ops on the GPU.
         undersized: places of the crops that meet images smaller than themselves (`Recipe.undersized`).
     """
-    jpeg, ticket = feed()
+    encoded, ticket = feed()
+    image, label = _image(encoded, ticket, recipe, device, undersized), _label(ticket, recipe)
+    if recipe.mix is not None:
+        lanes = Lanes(ticket, plan.FIRST_PARAMETER + recipe.lanes, device)
+        image, label = _MIXES[type(recipe.mix)](image, label, lanes)
+    return _finish(image, recipe), label.gpu() if device == "gpu" else label
+
+
+def _image(encoded: Node, ticket: Node, recipe: Recipe, device: Kind, undersized: frozenset[int]) -> Node:
+    """The uint8 image, short of `Normalize`."""
     image, at = None, plan.FIRST_PARAMETER
-    for place, op in enumerate(rec.body):
-        step = Step(op, Lanes(ticket, at), place in undersized, rec.dtype)
+    for place, op in enumerate(recipe.steps):
+        step = Step(op, Lanes(ticket, at, device), place in undersized)
         at += op.lanes
-        if place == 0 and device == "cpu" and isinstance(op, recipe._Crop):
-            image = _resize_window(_decode(jpeg, rec, device, step.lanes), step)
+        if place == 0 and device == "cpu" and isinstance(op, ops.Crop):
+            image = _resize_window(_decode(encoded, recipe, device, step.lanes), step)
         else:
-            image = _lower(_decode(jpeg, rec, device) if image is None else image, step)
-    if not any(isinstance(op, recipe.Normalize) for op in rec.body) and rec.dtype != "uint8":
-        image = fn.cast(image, dtype=_DTYPES[rec.dtype])
+            image = _lower(_decode(encoded, recipe, device) if image is None else image, step)
+    return image
+
+
+def _label(ticket: Node, recipe: Recipe) -> Node:
     label = ticket[plan.LABEL]
-    return image, label.gpu() if device == "gpu" else label
+    if recipe.label is None:
+        return label
+    return fn.one_hot(
+        fn.cast(label, dtype=types.INT32),
+        num_classes=recipe.label.classes,
+        on_value=recipe.label.on,
+        off_value=recipe.label.off,
+        dtype=types.FLOAT,
+    )
 
 
-def _decode(jpeg: Node, rec: Recipe, device: Kind, region: Lanes | None = None) -> Node:
-    settings: dict[str, Any] = {"output_type": types.RGB, "adjust_orientation": rec.exif}
+def _finish(image: Node, recipe: Recipe) -> Node:
+    op = recipe.normalize
+    if recipe.dtype == "uint8":
+        return image
+    if op is None:
+        return fn.cast(image, dtype=_DTYPES[recipe.dtype])
+    return fn.crop_mirror_normalize(
+        image, output_layout="HWC", dtype=_DTYPES[recipe.dtype], mean=list(op.mean), std=list(op.std)
+    )
+
+
+def _decode(jpeg: Node, recipe: Recipe, device: Kind, region: Lanes | None = None) -> Node:
+    settings: dict[str, Any] = {"output_type": types.RGB, "adjust_orientation": recipe.exif}
     if device == "gpu":
         # Chroma upsampled as libjpeg does it; nvJPEG's own way differs at every coloured edge.
         return fn.decoders.image(jpeg, device="mixed", jpeg_fancy_upsampling=True, **settings)
-    settings["use_fast_idct"] = rec.dct == "fast"
+    settings["use_fast_idct"] = recipe.dct == "fast"
     if region is None:
         return fn.decoders.image(jpeg, device="cpu", **settings)
     return fn.decoders.image_slice(
@@ -148,8 +187,8 @@ def _slice(image: Node, step: Step) -> Node:
 def _resize_window(image: Node, step: Step) -> Node:
     """What follows a crop's window: nothing, unless it has another size than the crop."""
     op, lanes = step.op, step.lanes
-    assert isinstance(op, recipe._Crop)
-    if isinstance(op, recipe.RandomResizedCrop):
+    assert isinstance(op, ops.Crop)
+    if isinstance(op, ops.RandomResizedCrop):
         return _linear(image, op.shape, op.antialias)
     if not step.undersized:
         return image
@@ -160,12 +199,12 @@ def _resize_window(image: Node, step: Step) -> Node:
 
 
 def _resize(image: Node, step: Step) -> Node:
-    assert isinstance(step.op, recipe.Resize)
+    assert isinstance(step.op, ops.Resize)
     return _linear(image, step.op.shape, step.op.antialias)
 
 
 def _resize_shorter(image: Node, step: Step) -> Node:
-    assert isinstance(step.op, recipe.ResizeShorter)
+    assert isinstance(step.op, ops.ResizeShorter)
     return _linear(image, fn.cast(step.lanes.ints(0, 2), dtype=types.FLOAT), step.op.antialias)
 
 
@@ -174,25 +213,109 @@ def _linear(image: Node, size: Any, antialias: bool) -> Node:
 
 
 def _flip(image: Node, step: Step) -> Node:
-    return fn.flip(image, horizontal=step.lanes.flag(0))
+    assert isinstance(step.op, ops.RandomFlip)
+    directions = {}
+    if step.op.horizontal:
+        directions["horizontal"] = step.lanes.flag(0)
+    if step.op.vertical:
+        directions["vertical"] = step.lanes.flag(1)
+    return fn.flip(image, **{"horizontal": 0, "vertical": 0, **directions})
 
 
-def _normalize(image: Node, step: Step) -> Node:
-    op = step.op
-    assert isinstance(op, recipe.Normalize)
-    return fn.crop_mirror_normalize(
-        image, output_layout="HWC", dtype=_DTYPES[step.dtype], mean=list(op.mean), std=list(op.std)
+def _pad(image: Node, step: Step) -> Node:
+    assert isinstance(step.op, ops.Pad)
+    (top, _), (left, _) = step.op.borders
+    return fn.slice(
+        image,
+        start=[-top, -left],
+        shape=step.lanes.ints(0, 2),
+        axes=[0, 1],
+        out_of_bounds_policy="pad",
+        fill_values=step.op.fill,
     )
 
 
+def _rotate(image: Node, step: Step) -> Node:
+    assert isinstance(step.op, ops.RandomRotation)
+    return fn.warp_affine(
+        image,
+        matrix=fn.reshape(step.lanes.floats(0, 6), shape=[2, 3]),
+        fill_value=step.op.fill,
+        interp_type=types.INTERP_LINEAR,
+        dtype=types.UINT8,
+    )
+
+
+def _erase(image: Node, step: Step) -> Node:
+    assert isinstance(step.op, ops.RandomErasing)
+    return _paint(image, step.lanes, 0, step.op.fill)
+
+
+def _paint(image: Node, lanes: Lanes, first: int, fill: int) -> Node:
+    """One grey level over the window in the four lanes from `first`; nothing where it is empty."""
+    anchor, shape = (fn.cast(lanes.ints(at, 2), dtype=types.FLOAT) for at in (first, first + 2))
+    return fn.erase(image, anchor=anchor, shape=shape, axes=(0, 1), fill_value=fill)
+
+
+def _brightness(image: Node, step: Step) -> Node:
+    return fn.cast(image + step.lanes.beside_image(step.lanes.flag(0)), dtype=types.UINT8)  # the cast clips
+
+
+def _contrast(image: Node, step: Step) -> Node:
+    factor = step.lanes.beside_image(step.lanes.floats(0, 1))
+    mean = fn.reductions.mean(image, axes=[0, 1], keep_dims=True)
+    return _grey_levels((fn.cast(image, dtype=types.FLOAT) - mean) * factor + mean)
+
+
+def _color(image: Node, step: Step) -> Node:
+    matrix = fn.reshape(step.lanes.floats(0, 9), shape=[3, 3])
+    return _grey_levels(fn.coord_transform(image, M=matrix))
+
+
+def _grey_levels(x: Node) -> Node:
+    """Floats rounded, halves up, and clipped to uint8."""
+    return fn.cast(math.floor(x + 0.5), dtype=types.UINT8)
+
+
 _LOWERINGS: dict[type[Op], Callable[[Node, Step], Node]] = {
-    recipe.RandomCrop: _slice,
-    recipe.CenterCrop: _slice,
-    recipe.RandomResizedCrop: _slice,
-    recipe.Resize: _resize,
-    recipe.ResizeShorter: _resize_shorter,
-    recipe.RandomFlip: _flip,
-    recipe.Normalize: _normalize,
+    ops.RandomCrop: _slice,
+    ops.CenterCrop: _slice,
+    ops.RandomResizedCrop: _slice,
+    ops.Resize: _resize,
+    ops.ResizeShorter: _resize_shorter,
+    ops.RandomFlip: _flip,
+    ops.Pad: _pad,
+    ops.RandomRotation: _rotate,
+    ops.RandomErasing: _erase,
+    color_ops.RandomBrightness: _brightness,
+    color_ops.RandomContrast: _contrast,
+    color_ops.RandomSaturation: _color,
+    color_ops.RandomHue: _color,
+    color_ops.Grayscale: _color,
+}
+
+
+def _mix_up(image: Node, label: Node, lanes: Lanes) -> tuple[Node, Node]:
+    partner, ratio = lanes.flag(0), lanes.floats(1, 1)[0]
+
+    def blend(x: Node, ratio: Node) -> Node:
+        return ratio * x + (1.0 - ratio) * fn.permute_batch(x, indices=partner)
+
+    mixed = blend(fn.cast(image, dtype=types.FLOAT), lanes.beside_image(ratio))
+    return _grey_levels(mixed), blend(label, ratio)
+
+
+def _cut_mix(image: Node, label: Node, lanes: Lanes) -> tuple[Node, Node]:
+    partner, ratio = lanes.flag(0), lanes.floats(5, 1)[0]
+    other = fn.permute_batch(image, indices=partner)
+    # What is left of the image outside the rectangle, and of its partner inside: they never overlap.
+    pasted = _paint(image, lanes, 1, 0) + (other - _paint(other, lanes, 1, 0))
+    return fn.cast(pasted, dtype=types.UINT8), ratio * label + (1.0 - ratio) * fn.permute_batch(label, indices=partner)
+
+
+_MIXES: dict[type[batch_ops.Mix], Callable[[Node, Node, Lanes], tuple[Node, Node]]] = {
+    batch_ops.MixUp: _mix_up,
+    batch_ops.CutMix: _cut_mix,
 }
 
 
@@ -205,7 +328,7 @@ def _lower(image: Node, step: Step) -> Node:
 
 def build(
     feed: Feed,
-    rec: Recipe,
+    recipe: Recipe,
     *,
     batch_size: int,
     num_threads: int,
@@ -219,6 +342,6 @@ def build(
     """
     pipe = Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=0 if device == "gpu" else None)
     with pipe:
-        pipe.set_outputs(*graph(feed, rec, device, undersized))
+        pipe.set_outputs(*graph(feed, recipe, device, undersized))
     pipe.build()
     return pipe

@@ -25,6 +25,7 @@ Shuffle = bool | Literal["exact"]
 
 MAX_SEGMENTS = 65_536  # files DALI's reader opens for an epoch; beyond, building the pipeline takes seconds
 _ORDER_STREAM = 0  # recipes draw from stream 1 on
+_MIX_STREAM = 1 << 32  # of a batch, keyed by its place in the epoch
 _WORDS_PER_STEP = 4  # Philox-4x64 makes four words from one counter value
 _CHUNK = 16_384  # ids whose words are made at once: bounds the memory
 
@@ -111,14 +112,26 @@ class Plan:
     def _order_keys(self, epoch: int, ids: Ints) -> NDArray[np.uint64]:
         return words(self.seed, epoch, _ORDER_STREAM, ids, 1)[:, 0]
 
-    def tickets(self, epoch: int, places: Ints) -> Ints:
-        """The tickets `(n, 2 + lanes)` of the records at these places: keep (1), label, the recipe's parameters."""
-        view = self.records.select(places)
-        lanes = self.recipe.parameters(
-            view.sizes(self.recipe.exif),
-            lambda stream, width: uniform(self.seed, epoch, stream, view.ids, width),
+    def tickets(self, epoch: int, places: Ints, batch_size: int = 1) -> Ints:
+        """The tickets `(n, lanes)` of the records at these places: keep (1), label, the recipe's parameters.
+
+        With a `mix` these depend on the batches too: `places` must be a whole epoch's order.
+        """
+        recipe, view = self.recipe, self.records.select(places)
+        parameters = recipe.parameters(
+            view.sizes(recipe.exif), lambda stream, width: uniform(self.seed, epoch, stream, view.ids, width)
         )
-        return np.column_stack([np.ones(len(view), np.int64), view.labels, lanes])
+        columns = [np.ones(len(view), np.int64), view.labels, parameters]
+        if recipe.mix is not None:
+            batches = np.arange(-(-len(view) // batch_size))
+            u = uniform(self.seed, epoch, _MIX_STREAM, batches, recipe.mix.words)
+            columns.append(recipe.mix.parameters(len(view), batch_size, recipe.output_shape[:2], u))
+        return np.column_stack(columns)
+
+    @property
+    def lanes(self) -> int:
+        """Columns of a ticket."""
+        return FIRST_PARAMETER + self.recipe.lanes + (self.recipe.mix.lanes if self.recipe.mix else 0)
 
     def __len__(self) -> int:
         """Records in an epoch of this stride."""

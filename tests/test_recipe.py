@@ -46,8 +46,8 @@ def _parameters(*ops: dp.Op) -> Ints:
         (lambda: dp.RandomResizedCrop(8, scale=0.5), "Received: scale=0.5"),  # type: ignore[arg-type]
         (lambda: dp.RandomResizedCrop(8, ratio=(0.0, 1.0)), "`ratio` must be"),
         (lambda: dp.RandomResizedCrop(8, ratio=(1.0, 1000.0)), "`ratio` must be"),
-        (lambda: dp.RandomFlip(1.5), r"`probability` must be in \[0, 1\]\. Received: probability=1.5"),
-        (lambda: dp.RandomFlip(float("nan")), "`probability` must be"),
+        (lambda: dp.RandomFlip(1.5), r"`horizontal` must be in \[0, 1\]\. Received: horizontal=1.5"),
+        (lambda: dp.RandomFlip(vertical=float("nan")), "`vertical` must be"),
         (lambda: dp.Normalize(std=(1.0, 0.0, 1.0)), "`std` must be positive. Received"),
         (lambda: dp.Normalize(std=(1.0, 1.0, -1.0)), "`std` must be positive"),
         (lambda: dp.Normalize(mean=(1.0, 1.0)), "`mean` must be three finite numbers, red first"),  # type: ignore[arg-type]
@@ -106,14 +106,14 @@ def test_output_shape(ops: tuple[dp.Op, ...], shape: tuple[int, int, int]) -> No
 def test_a_uint8_recipe_leaves_its_normalisation_as_the_tail() -> None:
     recipe = dp.crop_train(32, dtype="uint8")
     assert recipe.tail == (dp.Normalize(),)
-    assert recipe.body == (dp.RandomCrop(32),)
+    assert recipe.steps == (dp.RandomCrop(32),)
     assert dp.Recipe((dp.CenterCrop(8),), "uint8").tail == ()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_float_recipe_has_no_tail(dtype: Any) -> None:
     recipe = dp.crop_train(32).with_dtype(dtype)
-    assert (recipe.tail, recipe.body, recipe.dtype) == ((), recipe.ops, dtype)
+    assert (recipe.tail, recipe.normalize, recipe.dtype) == ((), dp.Normalize(), dtype)
 
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)

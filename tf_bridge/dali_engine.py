@@ -57,7 +57,7 @@ class DALIEngine:
         orders = [source.order(epoch) for epoch in range(first, first + self.held_epochs)]
 
         def tickets(epoch: int) -> NDArray[np.int64]:
-            return source.pad(self._plan.tickets(int(epoch), orders[(int(epoch) - first) % len(orders)]))
+            return source.pad(source.tickets(int(epoch), orders[(int(epoch) - first) % len(orders)]))
 
         def batches(epoch: tf.Tensor) -> tf.data.Dataset:
             rows = tf.numpy_function(guarded(tickets), [epoch], tf.int64, stateful=False)
@@ -126,8 +126,8 @@ class DALIEngine:
                 num_threads=self._threads,
                 device_id=0 if self._device == "gpu" else None,
                 prefetch_queue_depth=PREFETCH,
-                output_shapes=((size, *recipe.output_shape), (size,)),
-                output_dtypes=(tf.as_dtype(recipe.dtype), tf.int64),
+                output_shapes=((size, *recipe.output_shape), (size, *recipe.label_shape)),
+                output_dtypes=(tf.as_dtype(recipe.dtype), tf.as_dtype(recipe.label_dtype)),
             )
             # The plugin wraps its dataset in options that turn the default optimisations off, and TensorFlow logs a
             # warning for each option that is changed back: take what was wrapped.

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 
 from dali_pipe import plan as plan_lib
@@ -162,6 +163,7 @@ def from_records(
     )
     _check_size(source)
     name, on, reason = _choose(engine, device)
+    _check_labels(plan)
     if advice := plan_lib.mixing(plan, batch_size):
         log.warning(advice)
     return ImageDataset(source, name, on, reason, num_threads or len(os.sched_getaffinity(0)))
@@ -182,6 +184,18 @@ def _check_size(source: Source) -> None:
             f"Received: batch_size={batch_size}, {count} records"
             if count
             else "There is no record to read: the split, slice or shard is empty."
+        )
+
+
+def _check_labels(plan: Plan) -> None:
+    one_hot, labels = plan.recipe.label, plan.records.labels
+    if one_hot is None:
+        return
+    wrong = np.flatnonzero((labels < 0) | (labels >= one_hot.classes))
+    if wrong.size:
+        raise ValueError(
+            f"`classes` of OneHot must exceed every label. Received: classes={one_hot.classes}, but "
+            f"{plan.records.where(wrong[0])}, has label {labels[wrong[0]]}"
         )
 
 

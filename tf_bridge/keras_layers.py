@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from dali_pipe.recipe import Normalize, Recipe
+from dali_pipe.ops import Normalize
+from dali_pipe.recipe import Recipe
 
 
 @keras.saving.register_keras_serializable("dali_tf_bridge")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dali_pipe import reader
 from dali_pipe.geometry import Ints
-from dali_pipe.plan import FIRST_PARAMETER, KEEP, Plan
+from dali_pipe.plan import KEEP, Plan
 from tf_bridge.python_calls import guarded
 
 # Functions for tf.data that are TensorFlow's already: tracing them through AutoGraph only blurs their errors.
@@ -69,7 +69,7 @@ class Source:
     @property
     def lanes(self) -> int:
         """Columns of a ticket."""
-        return FIRST_PARAMETER + self.plan.recipe.lanes
+        return self.plan.lanes
 
     def order(self, epoch: int) -> Ints:
         """Places in the view that the epoch delivers, in order."""
@@ -78,7 +78,11 @@ class Source:
 
     def _epoch(self, epoch: int) -> tuple[Ints, Ints]:
         order = self.order(epoch)
-        return order, self.plan.tickets(epoch, order)
+        return order, self.tickets(epoch, order)
+
+    def tickets(self, epoch: int, order: Ints) -> Ints:
+        """Tickets `(n, lanes)` of an epoch whose records come in `order`."""
+        return self.plan.tickets(epoch, order, self.batch_size)
 
     def pad(self, tickets: Ints) -> Ints:
         """An epoch's tickets as `(steps, batch_size, lanes)`; rows that only fill the last batch have KEEP at 0."""
@@ -93,13 +97,13 @@ class Source:
         return order[rows], tickets[rows]
 
     def encoded(self, epoch: int, step: int) -> tuple[NDArray[np.object_], Ints, Ints]:
-        """Encoded images `(b,)`, tickets `(b, lanes)` and `(height, width, format)` `(b, 3)` of one batch."""
+        """Encoded images `(b,)`, tickets `(b, lanes)`, `(height, width, orientation, format)` `(b, 4)` of one batch."""
         places, tickets = self.batch(epoch, step)
         table = self.plan.records.table[places]
-        headers = np.stack([table["height"], table["width"], table["format"]], axis=1).astype(np.int64)
+        headers = np.column_stack([table[name] for name in ("height", "width", "orientation", "format")])
         images = np.empty(len(places), object)
         images[:] = [bytes(image) for image in reader.read_images(self.plan.records, places)]
-        return images, tickets, headers
+        return images, tickets, headers.astype(np.int64)
 
     def rows(self, epoch: int, step: int) -> NDArray[np.uint8]:
         """One batch as `pipeline.bytes_feed` takes it: `(b, longest)`."""

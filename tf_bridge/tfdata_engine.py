@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from dali_pipe import image_header, recipe
+from dali_pipe import batch_ops, color_ops, image_header, ops
+from dali_pipe.ops import Op
 from dali_pipe.plan import FIRST_PARAMETER, LABEL
-from dali_pipe.recipe import Op, Recipe
+from dali_pipe.recipe import Recipe
 from tf_bridge.python_calls import guarded
 from tf_bridge.source import Source, graph
 
@@ -18,7 +19,7 @@ _MARGIN = 8
 
 
 class Encoded(NamedTuple):
-    """One record before decoding: bytes, ticket `(lanes,)`, and `(height, width, format)` from the scan."""
+    """One record before decoding: bytes, ticket `(lanes,)`, `(height, width, orientation, format)` from the scan."""
 
     image: tf.Tensor
     ticket: tf.Tensor
@@ -32,19 +33,48 @@ class Step(NamedTuple):
     parameters: tf.Tensor
     undersized: bool
 
+    def floats(self) -> tf.Tensor:
+        """Parameters that are float64 bits, as float32."""
+        return floats(self.parameters)
 
-def decode(encoded: Encoded, rec: Recipe) -> tf.Tensor:
+
+def floats(lanes: tf.Tensor) -> tf.Tensor:
+    """float64 bits in int64 lanes, as float32."""
+    return tf.cast(tf.bitcast(lanes, tf.float64), tf.float32)
+
+
+def decode(encoded: Encoded, recipe: Recipe) -> tf.Tensor:
     """The whole image, uint8 `(height, width, 3)`; any format TensorFlow reads."""
     image = tf.cond(
-        encoded.header[2] == _JPEG,
-        lambda: tf.io.decode_jpeg(encoded.image, channels=3, dct_method=_DCT[rec.dct]),
+        encoded.header[3] == _JPEG,
+        lambda: tf.io.decode_jpeg(encoded.image, channels=3, dct_method=_DCT[recipe.dct]),
         lambda: tf.io.decode_image(encoded.image, channels=3, expand_animations=False),
     )
     image.set_shape([None, None, 3])
-    return image
+    return _upright(image, encoded.header[2]) if recipe.exif else image
 
 
-def decode_window(encoded: Encoded, window: tf.Tensor, rec: Recipe) -> tf.Tensor:
+# What turns an image upright, by EXIF orientation from 1 on.
+_TURNS: tuple[Callable[[tf.Tensor], tf.Tensor], ...] = (
+    lambda x: x,
+    lambda x: x[:, ::-1],
+    lambda x: x[::-1, ::-1],
+    lambda x: x[::-1],
+    lambda x: tf.transpose(x, (1, 0, 2)),
+    lambda x: tf.transpose(x[::-1], (1, 0, 2)),
+    lambda x: tf.transpose(x[::-1, ::-1], (1, 0, 2)),
+    lambda x: tf.transpose(x[:, ::-1], (1, 0, 2)),
+)
+
+
+def _upright(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
+    branches = [lambda turn=turn: turn(image) for turn in _TURNS]
+    turned = tf.switch_case(tf.cast(orientation - 1, tf.int32), branches)
+    turned.set_shape([None, None, 3])
+    return turned
+
+
+def decode_window(encoded: Encoded, window: tf.Tensor, recipe: Recipe) -> tf.Tensor:
     """Only the window `(y, x, height, width)`; equal to a slice of the whole image, bit for bit."""
     y, x, height, width = tf.unstack(window)
 
@@ -56,15 +86,14 @@ def decode_window(encoded: Encoded, window: tf.Tensor, rec: Recipe) -> tf.Tensor
             encoded.image,
             tf.cast(tf.stack([top, left, bottom - top, right - left]), tf.int32),
             channels=3,
-            dct_method=_DCT[rec.dct],
+            dct_method=_DCT[recipe.dct],
         )
         return wider[y - top : y - top + height, x - left : x - left + width]
 
-    image = tf.cond(
-        encoded.header[2] == _JPEG,
-        region,
-        lambda: decode(encoded, rec)[y : y + height, x : x + width],
-    )
+    as_stored = encoded.header[3] == _JPEG
+    if recipe.exif:  # a turned image's window is somewhere else in the file
+        as_stored &= encoded.header[2] == 1
+    image = tf.cond(as_stored, region, lambda: decode(encoded, recipe)[y : y + height, x : x + width])
     image.set_shape([None, None, 3])
     return image
 
@@ -77,8 +106,8 @@ def _crop(image: tf.Tensor, step: Step) -> tf.Tensor:
 def _resize_window(image: tf.Tensor, step: Step) -> tf.Tensor:
     """What follows a crop's window: nothing, unless it has another size than the crop."""
     op = step.op
-    assert isinstance(op, recipe._Crop)
-    if isinstance(op, recipe.RandomResizedCrop):
+    assert isinstance(op, ops.Crop)
+    if isinstance(op, ops.RandomResizedCrop):
         return _linear(image, op.shape, op.antialias)
     if step.undersized:
         fits = tf.reduce_all(tf.shape(image)[:2] == op.shape)
@@ -87,71 +116,164 @@ def _resize_window(image: tf.Tensor, step: Step) -> tf.Tensor:
 
 
 def _resize(image: tf.Tensor, step: Step) -> tf.Tensor:
-    assert isinstance(step.op, recipe.Resize)
+    assert isinstance(step.op, ops.Resize)
     return _linear(image, step.op.shape, step.op.antialias)
 
 
 def _resize_shorter(image: tf.Tensor, step: Step) -> tf.Tensor:
-    assert isinstance(step.op, recipe.ResizeShorter)
+    assert isinstance(step.op, ops.ResizeShorter)
     return _linear(image, tf.cast(step.parameters, tf.int32), step.op.antialias)
 
 
 def _linear(image: tf.Tensor, size: tf.Tensor | tuple[int, int], antialias: bool) -> tf.Tensor:
-    """Linear, rounded back to whole grey levels."""
-    resized = tf.image.resize(image, size, "bilinear", antialias=antialias)
-    return tf.cast(tf.clip_by_value(tf.floor(resized + 0.5), 0.0, 255.0), tf.uint8)
+    return _grey_levels(tf.image.resize(image, size, "bilinear", antialias=antialias))
+
+
+def _grey_levels(x: tf.Tensor) -> tf.Tensor:
+    """Floats rounded, halves up, and clipped to uint8."""
+    return tf.cast(tf.clip_by_value(tf.floor(x + 0.5), 0.0, 255.0), tf.uint8)
 
 
 def _flip(image: tf.Tensor, step: Step) -> tf.Tensor:
-    return tf.cond(step.parameters[0] != 0, lambda: image[:, ::-1], lambda: image)
+    assert isinstance(step.op, ops.RandomFlip)
+    if step.op.horizontal:
+        image = tf.cond(step.parameters[0] != 0, lambda: image[:, ::-1], lambda: image)
+    if step.op.vertical:
+        mirrored = image
+        image = tf.cond(step.parameters[1] != 0, lambda: mirrored[::-1], lambda: mirrored)
+    return image
+
+
+def _pad(image: tf.Tensor, step: Step) -> tf.Tensor:
+    assert isinstance(step.op, ops.Pad)
+    return tf.pad(image, [*step.op.borders, (0, 0)], constant_values=step.op.fill)
+
+
+def _rotate(image: tf.Tensor, step: Step) -> tf.Tensor:
+    assert isinstance(step.op, ops.RandomRotation)
+    matrix = tf.reshape(tf.bitcast(step.parameters, tf.float64), (2, 3))
+    # The op counts from the first pixel's centre, the matrix from its corner.
+    offset = tf.linalg.matvec(matrix[:, :2], tf.constant([0.5, 0.5], tf.float64)) + matrix[:, 2] - 0.5
+    transform = tf.concat([tf.reshape(tf.concat([matrix[:, :2], offset[:, None]], 1), [6]), [0.0, 0.0]], 0)
+    turned = tf.raw_ops.ImageProjectiveTransformV3(
+        images=tf.cast(image, tf.float32)[None],
+        transforms=tf.cast(transform, tf.float32)[None],
+        output_shape=tf.shape(image)[:2],
+        fill_value=float(step.op.fill),
+        interpolation="BILINEAR",
+        fill_mode="CONSTANT",
+    )[0]
+    return tf.ensure_shape(_grey_levels(turned), image.shape)
+
+
+def _erase(image: tf.Tensor, step: Step) -> tf.Tensor:
+    assert isinstance(step.op, ops.RandomErasing)
+    return tf.where(_inside(step.parameters, tf.shape(image)), tf.constant(step.op.fill, tf.uint8), image)
+
+
+def _inside(window: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """True in the window `(y, x, height, width)`, `(height, width, 1)`."""
+    y, x, height, width = tf.unstack(tf.cast(window, tf.int32))
+    rows, columns = tf.range(shape[0])[:, None, None], tf.range(shape[1])[None, :, None]
+    return (rows >= y) & (rows < y + height) & (columns >= x) & (columns < x + width)
+
+
+def _brightness(image: tf.Tensor, step: Step) -> tf.Tensor:
+    shifted = tf.cast(image, tf.int32) + tf.cast(step.parameters[0], tf.int32)
+    return tf.cast(tf.clip_by_value(shifted, 0, 255), tf.uint8)
+
+
+def _contrast(image: tf.Tensor, step: Step) -> tf.Tensor:
+    x = tf.cast(image, tf.float32)
+    mean = tf.reduce_mean(x, (0, 1), keepdims=True)
+    return _grey_levels((x - mean) * step.floats() + mean)
+
+
+def _color(image: tf.Tensor, step: Step) -> tf.Tensor:
+    matrix = tf.reshape(step.floats(), (3, 3))
+    return _grey_levels(tf.linalg.matmul(tf.cast(image, tf.float32), matrix, transpose_b=True))
 
 
 _LOWERINGS: dict[type[Op], Callable[[tf.Tensor, Step], tf.Tensor]] = {
-    recipe.RandomCrop: _crop,
-    recipe.CenterCrop: _crop,
-    recipe.RandomResizedCrop: _crop,
-    recipe.Resize: _resize,
-    recipe.ResizeShorter: _resize_shorter,
-    recipe.RandomFlip: _flip,
+    ops.RandomCrop: _crop,
+    ops.CenterCrop: _crop,
+    ops.RandomResizedCrop: _crop,
+    ops.Resize: _resize,
+    ops.ResizeShorter: _resize_shorter,
+    ops.RandomFlip: _flip,
+    ops.Pad: _pad,
+    ops.RandomRotation: _rotate,
+    ops.RandomErasing: _erase,
+    color_ops.RandomBrightness: _brightness,
+    color_ops.RandomContrast: _contrast,
+    color_ops.RandomSaturation: _color,
+    color_ops.RandomHue: _color,
+    color_ops.Grayscale: _color,
 }
 
 
-def normalize(images: tf.Tensor, op: recipe.Normalize) -> tf.Tensor:
+def one_image(encoded: Encoded, recipe: Recipe, undersized: frozenset[int] = frozenset()) -> tf.Tensor:
+    """What the recipe makes of one record, uint8, short of its `Normalize`."""
+    image, at = None, FIRST_PARAMETER
+    for place, op in enumerate(recipe.steps):
+        step = Step(op, encoded.ticket[at : at + op.lanes], place in undersized)
+        at += op.lanes
+        if place == 0 and isinstance(op, ops.Crop):
+            image = _resize_window(decode_window(encoded, step.parameters, recipe), step)
+            continue
+        lowering = _LOWERINGS.get(type(op))
+        if lowering is None:
+            raise NotImplementedError(f"The tf.data engine does not have {type(op).__name__}")
+        image = lowering(decode(encoded, recipe) if image is None else image, step)
+    return tf.ensure_shape(image, recipe.output_shape)
+
+
+def _mix_up(images: tf.Tensor, labels: tf.Tensor, lanes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    partner, ratio = lanes[:, 0], floats(lanes[:, 1])
+
+    def blend(x: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+        return ratio * x + (1.0 - ratio) * tf.gather(x, partner)
+
+    mixed = blend(tf.cast(images, tf.float32), ratio[:, None, None, None])
+    return _grey_levels(mixed), blend(labels, ratio[:, None])
+
+
+def _cut_mix(images: tf.Tensor, labels: tf.Tensor, lanes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    partner, ratio = lanes[:, 0], floats(lanes[:, 5])[:, None]
+    inside = _inside(lanes[0, 1:5], tf.shape(images)[1:3])  # one rectangle a batch
+    pasted = tf.where(inside, tf.gather(images, partner), images)
+    return pasted, ratio * labels + (1.0 - ratio) * tf.gather(labels, partner)
+
+
+_MIXES: dict[type[batch_ops.Mix], Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]] = {
+    batch_ops.MixUp: _mix_up,
+    batch_ops.CutMix: _cut_mix,
+}
+
+
+def normalize(images: tf.Tensor, op: ops.Normalize) -> tf.Tensor:
     """`(x − mean) · (1 / std)` in float32, as DALI computes it."""
     scale = 1.0 / tf.constant(op.std, tf.float32)
     return (tf.cast(images, tf.float32) - tf.constant(op.mean, tf.float32)) * scale
 
 
-def one_image(encoded: Encoded, rec: Recipe, undersized: frozenset[int] = frozenset()) -> tf.Tensor:
-    """What the recipe makes of one record, uint8, short of its `Normalize`."""
-    image, at = None, FIRST_PARAMETER
-    for place, op in enumerate(rec.ops):
-        step = Step(op, encoded.ticket[at : at + op.lanes], place in undersized)
-        at += op.lanes
-        if isinstance(op, recipe.Normalize):
-            continue
-        if place == 0 and isinstance(op, recipe._Crop):
-            image = _resize_window(decode_window(encoded, step.parameters, rec), step)
-            continue
-        lowering = _LOWERINGS.get(type(op))
-        if lowering is None:
-            raise NotImplementedError(f"The tf.data engine does not have {type(op).__name__}")
-        image = lowering(decode(encoded, rec) if image is None else image, step)
-    return tf.ensure_shape(image, rec.output_shape)
-
-
-def finish(images: tf.Tensor, rec: Recipe) -> tf.Tensor:
-    """Normalise and cast a batch of uint8 images; four times fewer bytes go through the batching this way."""
-    for op in rec.body:
-        if isinstance(op, recipe.Normalize):
-            images = normalize(images, op)
-    return tf.cast(images, rec.dtype)
+def finish(images: tf.Tensor, tickets: tf.Tensor, recipe: Recipe) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images and labels of a batch of uint8 images; four times fewer bytes go through the batching this way."""
+    labels = tickets[:, LABEL]
+    if recipe.label is not None:
+        classes, on, off = recipe.label.classes, recipe.label.on, recipe.label.off
+        labels = tf.one_hot(labels, classes, on_value=on, off_value=off, dtype=tf.float32)
+    if recipe.mix is not None:
+        images, labels = _MIXES[type(recipe.mix)](images, labels, tickets[:, FIRST_PARAMETER + recipe.lanes :])
+    if recipe.dtype != "uint8" and recipe.normalize is not None:
+        images = normalize(images, recipe.normalize)
+    return tf.cast(images, recipe.dtype), labels
 
 
 def dataset(source: Source, num_threads: int) -> tf.data.Dataset:
     """A tf.data pipeline whose every iterator runs the counter's next epoch."""
-    rec, records = source.plan.recipe, source.plan.records
-    undersized = rec.undersized(records.sizes(rec.exif))
+    recipe, records = source.plan.recipe, source.plan.records
+    undersized = recipe.undersized(records.sizes(recipe.exif))
 
     def read(epoch: tf.Tensor, step: tf.Tensor) -> Encoded:
         image, ticket, header = tf.numpy_function(
@@ -159,11 +281,11 @@ def dataset(source: Source, num_threads: int) -> tf.data.Dataset:
         )
         image.set_shape([None])
         ticket.set_shape([None, source.lanes])
-        header.set_shape([None, 3])
+        header.set_shape([None, 4])
         return Encoded(image, ticket, header)
 
     def load(encoded: Encoded) -> tuple[tf.Tensor, tf.Tensor]:
-        return one_image(encoded, rec, undersized), encoded.ticket[LABEL]
+        return one_image(encoded, recipe, undersized), encoded.ticket
 
     def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         batches = (
@@ -172,7 +294,7 @@ def dataset(source: Source, num_threads: int) -> tf.data.Dataset:
             .unbatch()
             .map(graph(load), num_parallel_calls=num_threads)
             .batch(source.batch_size, drop_remainder=source.drop_remainder)
-            .map(graph(lambda images, labels: (finish(images, rec), labels)))
+            .map(graph(lambda images, tickets: finish(images, tickets, recipe)))
             .prefetch(2)
         )
         return source.counted(batches, epoch)
