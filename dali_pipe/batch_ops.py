@@ -50,8 +50,8 @@ class Mix:
     lanes: ClassVar[int]
 
     def __post_init__(self) -> None:
-        if not self.alpha > 0:
-            raise ValueError(f"`alpha` must be positive. Received: alpha={self.alpha!r}")
+        if not 0 < self.alpha < np.inf:
+            raise ValueError(f"`alpha` must be positive and finite. Received: alpha={self.alpha!r}")
 
     def ratio(self, u: Floats) -> Floats:
         """`λ` by inverting the Beta distribution, so that one uniform number makes one `λ` for ever."""

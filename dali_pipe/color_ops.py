@@ -9,7 +9,8 @@ from dali_pipe.geometry import Floats, Ints
 from dali_pipe.ops import Op, between, bits, check_bounds
 
 _GREY = np.tile([0.299, 0.587, 0.114], (3, 1))  # ITU-R BT.601, as libjpeg, TensorFlow and torchvision
-_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])  # FCC NTSC, 1953
+# NTSC, to three digits so that I and Q of a grey are 0 (DALI's -0.321 and 0.311 tint greys by a level).
+_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 
 
 @dataclass(frozen=True)

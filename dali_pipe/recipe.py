@@ -64,6 +64,10 @@ class Recipe:
             raise ValueError(f"`dtype` must be one of {', '.join(get_args(DType))}. Received: dtype={self.dtype!r}")
         if self.dct not in ("accurate", "fast"):
             raise ValueError(f'`dct` must be "accurate" or "fast". Received: dct={self.dct!r}')
+        if not isinstance(self.label, OneHot | None):
+            raise TypeError(f"`label` must be OneHot(classes) or None. Received: label={self.label!r}")
+        if not isinstance(self.mix, Mix | None):
+            raise TypeError(f"`mix` must be MixUp(), CutMix() or None. Received: mix={self.mix!r}")
         if self.mix is not None and self.label is None:
             raise ValueError(
                 f"`mix` needs labels that can be mixed: set `label=OneHot(classes)`. Received: mix={self.mix!r}"

@@ -24,10 +24,11 @@ def coordinates(height: int, width: int) -> np.ndarray:
     return np.stack([x, y, np.full_like(x, (height + width) % 256)], axis=-1).astype(np.uint8)
 
 
-def jpeg(pixels: np.ndarray, **options: object) -> bytes:
+def jpeg(pixels: np.ndarray | Image.Image, **options: object) -> bytes:
     """Encoded without chroma subsampling at the best quality: within two grey levels of `pixels`."""
     out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "JPEG", **{"quality": 100, "subsampling": 0, **options})
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(out, "JPEG", **{"quality": 100, "subsampling": 0, **options})
     return out.getvalue()
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import dali_pipe as dp
 import tf_bridge as tb
 from tests import support
-from tf_bridge.dataset import EngineName
+from tf_bridge.choice import EngineName
 
 PLAIN = dp.Recipe((dp.RandomCrop(32), dp.RandomFlip()), "uint8")
 CENTER = dp.Recipe((dp.CenterCrop(32),), "uint8")

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import dali_pipe as dp
 import tf_bridge as tb
-from tf_bridge.dataset import EngineName
+from tf_bridge.choice import EngineName
 
 TRAIN, EVALUATE = dp.crop_train(32, "uint8"), dp.crop_eval(32, "uint8")
 

@@ -1,4 +1,4 @@
-"""Crop windows and sizes: worked examples, laws, and Keras itself."""
+"""Windows, sizes and turns: worked examples, laws, and Keras itself."""
 
 import math
 from itertools import product
@@ -222,6 +222,126 @@ def test_every_resized_crop_window_lies_inside_its_image() -> None:
         _assert_inside(geometry.resized_crop_window(sizes[:, 0], sizes[:, 1], SCALE, ratio, u), sizes)
 
 
+def _torchvision_erasing(height: int, width: int, scale: list[float], ratio: list[float], u: list[float]) -> list[int]:
+    """`torchvision.transforms.RandomErasing.get_params`, its random numbers given; zeros for no rectangle."""
+    for area_draw, aspect_draw in zip(u[:10], u[10:20], strict=True):
+        erase_area = height * width * (scale[0] + area_draw * (scale[1] - scale[0]))
+        low, high = math.log(ratio[0]), math.log(ratio[1])
+        aspect = math.exp(low + aspect_draw * (high - low))
+        h, w = round(math.sqrt(erase_area * aspect)), round(math.sqrt(erase_area / aspect))
+        if not (h < height and w < width):
+            continue
+        return [math.floor(u[20] * (height - h + 1)), math.floor(u[21] * (width - w + 1)), h, w]
+    return [0, 0, 0, 0]
+
+
+ERASED = ((0.02, 0.33), (0.3, 3.3))  # torchvision's defaults
+
+
+@pytest.mark.parametrize("law", [ERASED, ((0.5, 1.0), (0.01, 100.0)), ((1.0, 1.0), (1.0, 1.0))])
+def test_erased_window_follows_torchvision(law: tuple[tuple[float, float], tuple[float, float]]) -> None:
+    sizes, u = _some_sizes(2000), _draws(2000)
+    windows = geometry.erased_window(sizes[:, 0], sizes[:, 1], *law, u)
+    scale, ratio = map(list, law)
+    expected = [
+        _torchvision_erasing(h, w, scale, ratio, row) for (h, w), row in zip(sizes.tolist(), u.tolist(), strict=True)
+    ]
+    # Python rounds halves to even, which matters on images of a few pixels
+    assert (windows != expected).any(axis=1).mean() < 0.02
+
+
+def test_erased_windows_are_smaller_than_their_images() -> None:
+    sizes = _some_sizes(4000)
+    u = _draws(len(sizes))
+    u[::7], u[1::7] = 0.0, LARGEST_U
+    for scale, ratio in (ERASED, ((0.9, 1.0), (0.5, 2.0)), ((0.01, 0.02), (0.01, 100.0))):
+        y, x, height, width = geometry.erased_window(sizes[:, 0], sizes[:, 1], scale, ratio, u).T
+        assert (y >= 0).all() and (x >= 0).all() and (height >= 0).all() and (width >= 0).all()
+        assert (y + height <= sizes[:, 0]).all() and (x + width <= sizes[:, 1]).all()
+        assert (height < sizes[:, 0]).all() and (width < sizes[:, 1]).all()
+
+
+def test_erased_area_is_uniform_in_its_scale() -> None:
+    windows = geometry.erased_window(4000, 4000, (0.02, 0.3), ERASED[1], _draws(40_000))
+    _assert_uniform(np.histogram(windows[:, 2] * windows[:, 3] / 4000**2, 20, (0.02, 0.3))[0])
+
+
+def test_erased_aspect_is_uniform_in_its_logarithm() -> None:
+    """Of height to width, the other way round than a crop's: here twice as often taller than wide."""
+    windows = geometry.erased_window(4000, 4000, (0.02, 0.2), (0.5, 4.0), _draws(40_000))
+    log_aspect = np.log2(windows[:, 2] / windows[:, 3])
+    assert log_aspect.min() > -1.01 and log_aspect.max() < 2.01
+    _assert_uniform(np.histogram(log_aspect, 20, (-1, 2))[0])
+
+
+def test_erased_position_is_uniform() -> None:
+    windows = geometry.erased_window(5, 6, (0.2, 0.2), (1.5, 1.5), _draws(40_000))
+    assert np.unique(windows[:, 2:], axis=0).tolist() == [[3, 2]]
+    _assert_uniform(np.bincount(windows[:, 0] * 5 + windows[:, 1]))
+
+
+def test_the_first_try_that_fits_is_erased() -> None:
+    u = np.full(geometry.RESIZED_CROP_WORDS, 0.5)
+    u[:3], u[20:] = (0.999, 0.999, 0.25), (0.0, LARGEST_U)  # 100 rows, 100 rows, 50 rows, then 71 seven times
+    assert geometry.erased_window(100, 100, (1e-9, 1.0), (1.0, 1.0), u).tolist() == [0, 50, 50, 50]
+
+
+@pytest.mark.parametrize("size", [(1, 500), (500, 1), (10, 400), (400, 10)])
+def test_where_nothing_fits_nothing_is_erased(size: tuple[int, int]) -> None:
+    """A square of nine tenths of a stripe's area has longer sides than the stripe's shorter one."""
+    windows = geometry.erased_window(*size, (0.9, 1.0), (1.0, 1.0), _draws(50))
+    assert windows.tolist() == [[0, 0, 0, 0]] * 50
+
+
+def _turned(pixels: Ints, angle: float) -> Floats:
+    """The pixel each place shows, nearest, 0 from outside; and how far off its centre the place lands."""
+    height, width = pixels.shape
+    y, x = np.mgrid[0:height, 0:width] + 0.5
+    matrix = geometry.rotation(height, width, angle)
+    at_x, at_y = matrix @ np.stack([x.ravel(), y.ravel(), np.ones(height * width)])
+    column, row = np.floor(at_x).astype(int), np.floor(at_y).astype(int)
+    assert np.abs([at_x - column - 0.5, at_y - row - 0.5]).max() < 1e-12
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    shown = pixels[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]
+    return np.where(inside, shown, 0).reshape(height, width)
+
+
+@pytest.mark.parametrize("turns", [-2, -1, 0, 1, 2, 4])
+@pytest.mark.parametrize("side", [1, 4, 5])
+def test_quarter_turns_are_numpys(side: int, turns: int) -> None:
+    """Counter-clockwise where positive."""
+    pixels = np.arange(1, side * side + 1).reshape(side, side)
+    np.testing.assert_array_equal(_turned(pixels, turns * np.pi / 2), np.rot90(pixels, turns))
+
+
+def test_a_quarter_turn_keeps_the_size() -> None:
+    """The middle square of a wide image turns; beside it there is nothing to show."""
+    pixels = np.arange(1, 3 * 5 + 1).reshape(3, 5)
+    expected = np.zeros((3, 5), np.int64)
+    expected[:, 1:4] = np.rot90(pixels[:, 1:4])
+    np.testing.assert_array_equal(_turned(pixels, np.pi / 2), expected)
+
+
+@pytest.mark.parametrize("size", [(4, 6), (7, 3), (224, 224)])
+def test_rotations_keep_the_centre_and_all_distances(size: tuple[int, int]) -> None:
+    angles = np.linspace(-7, 7, 29)
+    matrices = geometry.rotation(*size, angles)
+    assert matrices.shape == (29, 2, 3)
+    centre = np.array([size[1] / 2, size[0] / 2, 1])
+    np.testing.assert_allclose(matrices @ centre, np.tile(centre[:2], (29, 1)), atol=1e-12)
+    linear = matrices[:, :, :2]
+    np.testing.assert_allclose(linear @ linear.transpose(0, 2, 1), np.tile(np.eye(2), (29, 1, 1)), atol=1e-14)
+    np.testing.assert_allclose(np.linalg.det(linear), 1)
+    np.testing.assert_allclose(np.arctan2(linear[:, 1, 0], linear[:, 0, 0]), np.angle(np.exp(1j * angles)), atol=1e-12)
+
+
+def test_rotations_of_columns_of_images() -> None:
+    sizes, angles = _some_sizes(20), np.linspace(-3, 3, 20)
+    matrices = geometry.rotation(sizes[:, 0], sizes[:, 1], angles)
+    for (height, width), angle, matrix in zip(sizes.tolist(), angles, matrices, strict=True):
+        np.testing.assert_array_equal(geometry.rotation(height, width, angle), matrix)
+
+
 @pytest.mark.parametrize(
     ("size", "shorter", "result"),
     [
@@ -248,5 +368,7 @@ def test_columns_of_images_give_what_single_images_give() -> None:
         draws = u[place]
         one = geometry.resized_crop_window(height, width, SCALE, RATIO, draws)
         assert (one == geometry.resized_crop_window(sizes[:, 0], sizes[:, 1], SCALE, RATIO, u)[place]).all()
+        one = geometry.erased_window(height, width, *ERASED, draws)
+        assert (one == geometry.erased_window(sizes[:, 0], sizes[:, 1], *ERASED, u)[place]).all()
         one = geometry.random_window(height, width, 20, 30, draws[:2])
         assert (one == geometry.random_window(sizes[:, 0], sizes[:, 1], 20, 30, u[:, :2])[place]).all()

@@ -9,7 +9,7 @@ import pytest
 
 import dali_pipe as dp
 from dali_pipe import Plan, Records, Schema, plan
-from dali_pipe.geometry import Ints
+from dali_pipe.geometry import Floats, Ints
 from dali_pipe.records import RECORD
 
 RECIPE = dp.Recipe((dp.ResizeShorter(80), dp.RandomCrop(64), dp.RandomFlip(), dp.RandomResizedCrop(32)))
@@ -23,6 +23,11 @@ def _records(count: int, labels: Any = None, shards: int = 1) -> Records:
     table["shard"] = np.arange(count) * shards // count
     table["height"], table["width"] = 100, 120
     return Records(tuple(Path(f"shard-{k}") for k in range(shards)), table, Schema())
+
+
+def _floats(lanes: Ints) -> Floats:
+    """What lanes of float64 bits hold."""
+    return np.ascontiguousarray(lanes).view(np.float64)
 
 
 def _philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
@@ -72,13 +77,69 @@ def test_uniform_draws_of_seed_7_epoch_3() -> None:
 
 def test_tickets_of_seed_7_epoch_3() -> None:
     tickets = Plan(_records(10), RECIPE, seed=7).tickets(3, np.array([3, 0, 9]))
-    #   keep, label | size | window | flip | window
+    #   keep, label | size | window | flips | window
     assert tickets.tolist() == [
-        [1, 3, 80, 96, 13, 30, 64, 64, 0, 10, 8, 38, 34],
-        [1, 0, 80, 96, 3, 17, 64, 64, 1, 2, 3, 58, 58],
-        [1, 9, 80, 96, 4, 2, 64, 64, 0, 1, 11, 57, 43],
+        [1, 3, 80, 96, 13, 30, 64, 64, 0, 0, 10, 8, 38, 34],
+        [1, 0, 80, 96, 3, 17, 64, 64, 1, 0, 2, 3, 58, 58],
+        [1, 9, 80, 96, 4, 2, 64, 64, 0, 0, 1, 11, 57, 43],
     ]
     assert tickets.dtype == np.int64
+
+
+ONE_HOT = dp.OneHot(10)
+CUT = dp.Recipe(
+    (dp.Pad(2), dp.RandomCrop(64), dp.RandomFlip(0.5, 0.5), dp.RandomErasing(), dp.RandomBrightness()),
+    label=ONE_HOT,
+    mix=dp.CutMix(),
+)
+BLEND = dp.Recipe(
+    (dp.CenterCrop(64), dp.RandomRotation(), dp.RandomContrast(), dp.RandomSaturation(), dp.RandomHue()),
+    label=ONE_HOT,
+    mix=dp.MixUp(),
+)
+
+
+def test_tickets_of_a_cutmix_of_seed_7_epoch_3() -> None:
+    epochs = Plan(_records(10), CUT, seed=7)
+    tickets = epochs.tickets(3, epochs.order(3)[:5], 2)
+    #   keep, label | size | window | flips | erased | brightness | partner | pasted
+    assert tickets[:, :-1].tolist() == [
+        [1, 8, 104, 124, 21, 33, 64, 64, 0, 0, 0, 0, 0, 0, 16, 1, 36, 20, 28, 44],
+        [1, 4, 104, 124, 1, 26, 64, 64, 1, 0, 12, 9, 23, 39, 47, 0, 36, 20, 28, 44],
+        [1, 0, 104, 124, 8, 32, 64, 64, 1, 1, 0, 0, 0, 0, 13, 1, 26, 1, 38, 58],
+        [1, 9, 104, 124, 11, 3, 64, 64, 0, 1, 0, 0, 0, 0, 28, 0, 26, 1, 38, 58],
+        [1, 3, 104, 124, 31, 56, 64, 64, 0, 0, 9, 6, 30, 27, -47, 0, 21, 0, 42, 29],
+    ]
+    left = [1 - area / 64**2 for area in (28 * 44, 28 * 44, 38 * 58, 38 * 58, 42 * 29)]
+    assert _floats(tickets[:, -1]).tolist() == left
+
+
+def test_tickets_of_a_mixup_of_seed_7_epoch_3() -> None:
+    epochs = Plan(_records(10), BLEND, seed=7)
+    tickets = epochs.tickets(3, epochs.order(3)[:5], 2)
+    assert tickets[:, :6].tolist() == [[1, label, 18, 28, 64, 64] for label in (8, 4, 0, 9, 3)]
+    rotation, contrast, saturation, hue, ratio = (
+        _floats(tickets[:, lanes]) for lanes in (slice(6, 12), 12, slice(13, 22), slice(22, 31), -1)
+    )
+    golden = {  # the last bits of a sine are its library's
+        "angle": [0.2814149857, -9.0850782394, -5.8306527138, -4.4914507866, 5.4263806343],
+        "contrast": [1.1739354610, 0.8489894152, 0.9436880350, 1.0780375719, 1.1637979269],
+        "saturation, red of red": [1.0353123796, 1.1055103186, 1.0845051243, 0.9351101049, 1.1172784433],
+        "hue, red of red": [1.0129357570, 1.0190666459, 1.0109121476, 1.0186082854, 0.9232541210],
+        "hue, red of green": [0.0343179314, 0.1172836441, 0.0271687659, 0.0659691955, -0.0694915441],
+        "ratio": [0.0808848077, 0.0808848077, 0.0009819256, 0.0009819256, 0.6642569663],
+    }
+    angle = np.rad2deg(np.arctan2(rotation[:, 3], rotation[:, 0]))
+    found = [angle, contrast, saturation[:, 0], hue[:, 0], hue[:, 1], ratio]
+    np.testing.assert_allclose(found, list(golden.values()), rtol=0, atol=1e-9, err_msg=", ".join(golden))
+    assert tickets[:, -2].tolist() == [1, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_mix_draws_from_a_stream_of_its_own(width: int) -> None:
+    """At the batch's place in the epoch."""
+    found = plan.words(7, 3, plan._MIX_STREAM, np.arange(4), width).tolist()
+    assert found == [_philox((7, 3), (batch + 1, 0, 0, 2**32))[:width] for batch in range(4)]
 
 
 def test_the_largest_seed_and_epoch_have_their_words() -> None:
@@ -185,8 +246,62 @@ def test_the_order_of_a_view_changes_nothing_for_a_shuffled_epoch() -> None:
 def test_an_op_added_behind_changes_nobodys_tickets() -> None:
     more = dataclasses.replace(RECIPE, ops=(*RECIPE.ops, dp.RandomFlip()))
     first, second = (Plan(_records(50), recipe).tickets(0, np.arange(50)) for recipe in (RECIPE, more))
-    np.testing.assert_array_equal(second[:, :-1], first)
-    assert 10 < second[:, -1].sum() < 40
+    np.testing.assert_array_equal(second[:, :-2], first)
+    assert 10 < second[:, -2].sum() < 40
+
+
+MIXED = [CUT, BLEND]
+
+
+def _mix_lanes(recipe: dp.Recipe, seed: int = 0, epoch: int = 0, batch_size: int = 8, view: Any = None) -> Ints:
+    """Of an epoch, in order."""
+    epochs = Plan(_records(50) if view is None else view, recipe, seed)
+    return epochs.tickets(epoch, epochs.order(epoch), batch_size)[:, plan.FIRST_PARAMETER + recipe.lanes :]
+
+
+@pytest.mark.parametrize("recipe", MIXED)
+def test_a_mix_depends_on_seed_epoch_and_the_place_of_the_batch_alone(recipe: dp.Recipe) -> None:
+    lanes = _mix_lanes(recipe, 4, 2)
+    others = _records(400, labels=np.zeros(400)).select(np.arange(350, 400))
+    np.testing.assert_array_equal(_mix_lanes(recipe, 4, 2, view=others), lanes)
+    ops = (dp.RandomHue(), dp.RandomCrop(64))
+    np.testing.assert_array_equal(_mix_lanes(dataclasses.replace(recipe, ops=ops), 4, 2), lanes)
+    assert len(np.unique(lanes[:, 1:], axis=0)) == 7  # batches
+    for other in (_mix_lanes(recipe, 5, 2), _mix_lanes(recipe, 4, 3)):
+        assert other[:, 0].tolist() == lanes[:, 0].tolist()  # partners
+        assert not np.isin(other[:, -1], lanes[:, -1]).any()
+
+
+@pytest.mark.parametrize("recipe", MIXED)
+def test_batches_of_another_size_have_the_same_mixes(recipe: dp.Recipe) -> None:
+    small, large = (_mix_lanes(recipe, batch_size=size) for size in (8, 10))
+    np.testing.assert_array_equal(small[::8, 1:][:5], large[::10, 1:])
+
+
+@pytest.mark.parametrize("recipe", MIXED)
+def test_a_mix_changes_nobodys_tickets(recipe: dp.Recipe) -> None:
+    alone = Plan(_records(50), dataclasses.replace(recipe, mix=None)).tickets(1, np.arange(50))
+    mixed = Plan(_records(50), recipe).tickets(1, np.arange(50), 8)
+    np.testing.assert_array_equal(mixed[:, : alone.shape[1]], alone)
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, *MIXED, dp.crop_eval(64)])
+def test_a_plan_knows_the_width_of_its_tickets(recipe: dp.Recipe) -> None:
+    epochs = Plan(_records(10), recipe)
+    for count in (0, 1, 10):
+        assert epochs.tickets(0, np.arange(count), 4).shape == (count, epochs.lanes)
+
+
+def test_without_a_mix_the_batch_size_changes_nothing() -> None:
+    epochs, places = Plan(_records(10), RECIPE), np.arange(10)
+    np.testing.assert_array_equal(epochs.tickets(0, places, 3), epochs.tickets(0, places))
+
+
+def test_replicas_mix_within_their_own_batches() -> None:
+    plans = [Plan(_records(21), CUT, rank=rank, replicas=2) for rank in range(2)]
+    tickets = [p.tickets(0, p.order(0), 4) for p in plans]
+    partners = [t[:, plan.FIRST_PARAMETER + CUT.lanes].tolist() for t in tickets]
+    assert partners == [[3, 0, 1, 2] * 2 + [2, 0, 1], [3, 0, 1, 2] * 2 + [1, 0]]
 
 
 def test_tickets_see_images_as_they_are_turned() -> None:

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import numpy as np
@@ -26,33 +26,6 @@ def _parameters(*ops: dp.Op) -> Ints:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: dp.RandomCrop(0), r"`size` must be a positive int or \(height, width\)\. Received: size=0$"),
-        (lambda: dp.CenterCrop(-1), "size=-1"),
-        (lambda: dp.CenterCrop((1, 2, 3)), r"Received: size=\(1, 2, 3\)"),  # type: ignore[arg-type]
-        (lambda: dp.CenterCrop((10, 0)), r"Received: size=\(10, 0\)"),
-        (lambda: dp.CenterCrop(2.5), r"`size` must be .* Received: size=2\.5"),  # type: ignore[arg-type]
-        (lambda: dp.CenterCrop((2.5, 3.0)), "`size` must be"),  # type: ignore[arg-type]
-        (lambda: dp.CenterCrop(None), "Received: size=None"),  # type: ignore[arg-type]
-        (lambda: dp.CenterCrop("32"), "Received: size='32'"),  # type: ignore[arg-type]
-        (lambda: dp.CenterCrop(65536), "size=65536"),  # no JPEG is larger
-        (lambda: dp.Resize(0), "`size` must be a positive int"),
-        (lambda: dp.ResizeShorter(0), "`size` must be a positive int. Received: size=0"),
-        (lambda: dp.ResizeShorter((256, 256)), "`size` must be a positive int. Received"),  # type: ignore[arg-type]
-        (lambda: dp.RandomResizedCrop(8, scale=(0.0, 1.0)), r"`scale` must be \(low, high\) with 0.0 < low <= high"),
-        (lambda: dp.RandomResizedCrop(8, scale=(0.5, 1.1)), r"<= 1.0\. Received: scale=\(0.5, 1.1\)"),
-        (lambda: dp.RandomResizedCrop(8, scale=(0.9, 0.1)), "`scale` must be"),
-        (lambda: dp.RandomResizedCrop(8, scale=(float("nan"), 1.0)), "`scale` must be"),
-        (lambda: dp.RandomResizedCrop(8, scale=(0.1, 0.2, 0.3)), "`scale` must be"),  # type: ignore[arg-type]
-        (lambda: dp.RandomResizedCrop(8, scale=0.5), "Received: scale=0.5"),  # type: ignore[arg-type]
-        (lambda: dp.RandomResizedCrop(8, ratio=(0.0, 1.0)), "`ratio` must be"),
-        (lambda: dp.RandomResizedCrop(8, ratio=(1.0, 1000.0)), "`ratio` must be"),
-        (lambda: dp.RandomFlip(1.5), r"`horizontal` must be in \[0, 1\]\. Received: horizontal=1.5"),
-        (lambda: dp.RandomFlip(vertical=float("nan")), "`vertical` must be"),
-        (lambda: dp.Normalize(std=(1.0, 0.0, 1.0)), "`std` must be positive. Received"),
-        (lambda: dp.Normalize(std=(1.0, 1.0, -1.0)), "`std` must be positive"),
-        (lambda: dp.Normalize(mean=(1.0, 1.0)), "`mean` must be three finite numbers, red first"),  # type: ignore[arg-type]
-        (lambda: dp.Normalize(mean=(0.0, 0.0, float("inf"))), r"`mean` must be .* Received: mean=\(0.0, 0.0, inf\)"),
-        (lambda: dp.Normalize(mean=0.5), r"`mean` must be .* Received: mean=0\.5"),  # type: ignore[arg-type]
         (lambda: dp.Recipe((dp.CenterCrop(8),), dtype="float64"), "uint8, float16, float32. Received: dtype='float64'"),  # type: ignore[arg-type]
         (lambda: dp.Recipe((dp.CenterCrop(8),), dct="slow"), '"accurate" or "fast". Received'),  # type: ignore[arg-type]
         (lambda: dp.Recipe((dp.Normalize(), dp.CenterCrop(8))), "`Normalize` must be the last op"),
@@ -60,6 +33,11 @@ def _parameters(*ops: dp.Op) -> Ints:
         (lambda: dp.Recipe(()), "must give every image the same size"),
         (lambda: dp.Recipe((dp.RandomFlip(),)), "end the geometry with a crop or a `Resize`"),
         (lambda: dp.Recipe((dp.ResizeShorter(8), dp.Normalize())), "must give every image the same size"),
+        (lambda: dp.Recipe((dp.Pad(3), dp.RandomRotation(), dp.Grayscale())), "must give every image the same size"),
+        (
+            lambda: dp.Recipe((dp.CenterCrop(8),), mix=dp.MixUp(0.3)),
+            r"`mix` needs labels that can be mixed: set `label=OneHot\(classes\)`\. Received: mix=MixUp\(alpha=0\.3\)",
+        ),
     ],
 )
 def test_refuses(make: Callable[[], object], message: str) -> None:
@@ -73,10 +51,19 @@ def test_refuses_what_is_not_an_op(ops: Any) -> None:
         dp.Recipe(ops)
 
 
-@pytest.mark.parametrize("size", [7, np.int64(7), (7, 7), [7, 7], np.array([7, 7])])
-def test_sizes_may_be_given_in_many_ways(size: Any) -> None:
-    assert dp.CenterCrop(size) == dp.CenterCrop((7, 7))
-    assert dp.Resize(size).shape == (7, 7)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"label": 10}, r"`label` must be OneHot\(classes\) or None\. Received: label=10"),
+        ({"label": dp.OneHot}, "Received: label=<class"),
+        ({"label": dp.OneHot(10), "mix": 0.2}, r"`mix` must be MixUp\(\), CutMix\(\) or None\. Received: mix=0\.2"),
+        ({"label": dp.OneHot(10), "mix": dp.CutMix}, "Received: mix=<class"),
+        ({"ops": (dp.CenterCrop(8), dp.CutMix())}, r"`ops` must hold ops .* Received: CutMix\(alpha=1\.0\)"),
+    ],
+)
+def test_refuses_label_and_mix_of_another_kind(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        dp.Recipe(**{"ops": (dp.CenterCrop(8),), **given})
 
 
 def test_recipes_are_values() -> None:
@@ -97,6 +84,9 @@ def test_recipes_are_values() -> None:
         ((dp.ResizeShorter(36), dp.CenterCrop(32)), (32, 32, 3)),
         ((dp.RandomResizedCrop(40), dp.Resize((5, 7))), (5, 7, 3)),
         ((dp.RandomFlip(), dp.CenterCrop(8)), (8, 8, 3)),
+        ((dp.Pad(4), dp.RandomCrop(8), dp.Pad(((1, 2), (3, 4)))), (11, 15, 3)),
+        ((dp.CenterCrop(8), dp.RandomRotation(), dp.RandomErasing(), dp.RandomHue(), dp.Grayscale()), (8, 8, 3)),
+        ((dp.Pad(1), dp.CenterCrop((16, 20)), dp.Pad((0, 6)), dp.ResizeShorter(8)), (8, 16, 3)),
     ],
 )
 def test_output_shape(ops: tuple[dp.Op, ...], shape: tuple[int, int, int]) -> None:
@@ -114,6 +104,20 @@ def test_a_uint8_recipe_leaves_its_normalisation_as_the_tail() -> None:
 def test_a_float_recipe_has_no_tail(dtype: Any) -> None:
     recipe = dp.crop_train(32).with_dtype(dtype)
     assert (recipe.tail, recipe.normalize, recipe.dtype) == ((), dp.Normalize(), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_steps_are_all_but_the_normalisation(dtype: Any) -> None:
+    ops = (dp.RandomCrop(8), dp.RandomHue(), dp.Grayscale())
+    for recipe in (dp.Recipe(ops, dtype), dp.Recipe((*ops, dp.Normalize()), dtype)):
+        assert recipe.steps == ops
+    assert dp.Recipe(ops, dtype).normalize is None
+
+
+def test_labels_are_numbers_or_vectors() -> None:
+    plain, one_hot = dp.crop_train(8), replace(dp.crop_train(8), label=dp.OneHot(7, 0.1))
+    assert (plain.label_shape, plain.label_dtype) == ((), "int64")
+    assert (one_hot.label_shape, one_hot.label_dtype) == ((7,), "float32")
 
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -147,7 +151,15 @@ def test_presets_take_a_dtype(preset: Callable[..., dp.Recipe]) -> None:
 
 @pytest.mark.parametrize(
     ("recipe", "random"),
-    [(dp.crop_train(), True), (dp.imagenet_train(), True), (dp.crop_eval(), False), (dp.imagenet_eval(), False)],
+    [
+        (dp.crop_train(), True),
+        (dp.imagenet_train(), True),
+        (dp.crop_eval(), False),
+        (dp.imagenet_eval(), False),
+        (dp.Recipe((dp.Pad(2), dp.CenterCrop(8), dp.Grayscale()), label=dp.OneHot(3, 0.1)), False),
+        (dp.Recipe((dp.CenterCrop(8), dp.RandomHue())), True),
+        (dp.Recipe((dp.CenterCrop(8),), label=dp.OneHot(3), mix=dp.MixUp()), True),
+    ],
 )
 def test_a_recipe_knows_whether_it_draws(recipe: dp.Recipe, random: bool) -> None:
     assert recipe.random is random
@@ -157,39 +169,34 @@ def test_parameters_stand_side_by_side_in_the_order_of_the_ops() -> None:
     ops = (dp.RandomFlip(), dp.ResizeShorter(64), dp.RandomCrop(64), dp.RandomFlip(), dp.Normalize())
     recipe = dp.Recipe(ops)
     table = _parameters(*ops)
-    assert recipe.lanes == table.shape[1] == 1 + 2 + 4 + 1
-    assert table[:, 1:3].tolist() == [[80, 64], [64, 64], [64, 192], [85, 64]]
-    assert table[:, 5:7].tolist() == [[64, 64]] * 4  # the crop sees the resized sizes
+    assert recipe.lanes == table.shape[1] == 2 + 2 + 4 + 2
+    assert table[:, 2:4].tolist() == [[80, 64], [64, 64], [64, 192], [85, 64]]
+    assert table[:, 6:8].tolist() == [[64, 64]] * 4  # the crop sees the resized sizes
 
 
 def test_parameters_are_made_of_the_draws() -> None:
-    window, flip = _draw(1, 2), _draw(2, 1)
-    table = _parameters(dp.RandomCrop(30), dp.RandomFlip(0.3))
+    window, flip = _draw(1, 2), _draw(2, 2)
+    table = _parameters(dp.RandomCrop(30), dp.RandomFlip(0.3, 0.6))
     np.testing.assert_array_equal(table[:, 0], np.floor(window[:, 0] * (SIZES[:, 0] - 29)))
     np.testing.assert_array_equal(table[:, 1], np.floor(window[:, 1] * (SIZES[:, 1] - 29)))
-    np.testing.assert_array_equal(table[:, 4], flip[:, 0] < 0.3)
+    np.testing.assert_array_equal(table[:, 4:], flip < [0.3, 0.6])
 
 
-@pytest.mark.parametrize(("probability", "bits"), [(0.0, 0), (1.0, 1)])
-def test_flips_of_a_sure_kind(probability: float, bits: int) -> None:
-    assert (_parameters(dp.CenterCrop(8), dp.RandomFlip(probability))[:, 4] == bits).all()
+def test_a_crop_sees_the_border_that_was_added() -> None:
+    table = _parameters(dp.Pad(((5, 0), (1, 2)), fill=9), dp.CenterCrop((101, 83)))
+    assert table[:, :2].tolist() == [[105, 83], [69, 67], [35, 93], [645, 483]]
+    assert table[0, 2:].tolist() == [2, 0, 101, 83]
+    assert table[3, 2:].tolist() == [272, 200, 101, 83]
 
 
-@pytest.mark.parametrize(("probability", "u", "bit"), [(0.0, 0.0, 0), (0.5, 0.5, 0), (0.5, 0.499, 1), (1.0, 0.999, 1)])
-def test_a_flip_is_a_draw_below_its_probability(probability: float, u: float, bit: int) -> None:
-    bits, _ = dp.RandomFlip(probability).parameters(SIZES[:1], np.array([[u]]))
-    assert bits.tolist() == [[bit]]
-
-
-@pytest.mark.parametrize("op", [dp.Resize(8), dp.ResizeShorter(8), dp.RandomResizedCrop(8)])
-def test_nothing_is_antialiased_unless_asked_for(op: Any) -> None:
-    assert op.antialias is False
+def test_recipes_without_parameters_have_no_columns() -> None:
+    assert _parameters(dp.Resize(8), dp.Normalize()).shape == (4, 0)
 
 
 def test_an_op_added_behind_changes_nobodys_parameters() -> None:
     first = _parameters(dp.RandomCrop(30), dp.RandomFlip())
     more = _parameters(dp.RandomCrop(30), dp.RandomFlip(), dp.RandomCrop(20), dp.RandomFlip())
-    np.testing.assert_array_equal(more[:, :5], first)
+    np.testing.assert_array_equal(more[:, :6], first)
 
 
 def test_an_op_that_draws_nothing_changes_nobodys_draws() -> None:
@@ -199,9 +206,9 @@ def test_an_op_that_draws_nothing_changes_nobodys_draws() -> None:
         asked.append((stream, words))
         return _draw(stream, words)
 
-    ops = (dp.Resize(50), dp.RandomCrop(30), dp.CenterCrop(20), dp.RandomResizedCrop(10), dp.RandomFlip())
-    dp.Recipe(ops).parameters(SIZES, draw)
-    assert asked == [(1, 2), (2, 22), (3, 1)]
+    ops = (dp.Resize(50), dp.RandomCrop(30), dp.Pad(2), dp.CenterCrop(20), dp.RandomResizedCrop(10), dp.RandomFlip())
+    dp.Recipe((*ops, dp.Grayscale(), dp.RandomErasing(), dp.RandomContrast())).parameters(SIZES, draw)
+    assert asked == [(1, 2), (2, 22), (3, 2), (4, 23), (5, 1)]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +221,8 @@ def test_an_op_that_draws_nothing_changes_nobodys_draws() -> None:
         ((dp.ResizeShorter(40), dp.RandomFlip(), dp.CenterCrop(41)), {2}),
         ((dp.RandomResizedCrop(500),), set()),  # always resizes
         ((dp.CenterCrop(500), dp.CenterCrop(20), dp.RandomCrop(21)), {0, 2}),
+        ((dp.Pad(1), dp.CenterCrop(32)), set()),
+        ((dp.Pad(1), dp.RandomErasing(), dp.RandomHue(), dp.CenterCrop(33)), {3}),
     ],
 )
 def test_undersized(ops: tuple[dp.Op, ...], places: set[int]) -> None:

@@ -12,14 +12,25 @@ if TYPE_CHECKING:
     from tf_bridge.callbacks import EpochSync
     from tf_bridge.dataset import ImageDataset, from_records, from_tfds, from_tfrecords
     from tf_bridge.keras_layers import Preprocess
+    from tf_bridge.keras_recipe import from_keras
     from tf_bridge.resnet import resnet18
 
-__all__ = ["EpochSync", "ImageDataset", "Preprocess", "from_records", "from_tfds", "from_tfrecords", "resnet18"]
+__all__ = [
+    "EpochSync",
+    "ImageDataset",
+    "Preprocess",
+    "from_keras",
+    "from_records",
+    "from_tfds",
+    "from_tfrecords",
+    "resnet18",
+]
 
 _HOME = {
     "EpochSync": "callbacks",
     "ImageDataset": "dataset",
     "Preprocess": "keras_layers",
+    "from_keras": "keras_recipe",
     "from_records": "dataset",
     "from_tfds": "dataset",
     "from_tfrecords": "dataset",

@@ -5,9 +5,12 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import TypeAlias
 
-from tf_bridge import train
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Group: TypeAlias = "argparse._ArgumentGroup"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -17,41 +20,38 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-v", "--verbose", action="store_true", help="show what TensorFlow and DALI say while starting")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _train_parser(commands)
+    _preview_parser(commands)
+    _parity_parser(commands)
     return parser
 
 
-def _train_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
+def _command(commands: Commands, name: str, module: str, summary: str, description: str) -> argparse.ArgumentParser:
+    """A command's parser; the module's `run` does the work, and is imported only then."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        return int(import_module(module).run(arguments))
+
+    formatter = argparse.ArgumentDefaultsHelpFormatter
+    parser = commands.add_parser(name, help=summary, description=description, formatter_class=formatter)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _train_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
         "train",
-        help="train a ResNet-18 with model.fit",
-        description="Train a ResNet-18. Without arguments: on an embedded data set (ten photographs in many crops), "
+        "tf_bridge.train",
+        "train a ResNet-18 with model.fit",
+        "Train a ResNet-18. Without arguments: on an embedded data set (ten photographs in many crops), "
         "small enough for two CPU cores. --size 224 --width 64 is the full network.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    data = parser.add_argument_group("data")
-    data.add_argument(
-        "data", nargs="?", help="TFDS name (imagenette/320px), TFDS folder, or TFRecord glob; default: embedded"
-    )
-    data.add_argument("--split", default="train", help="TFDS split to train on, such as train[:90%%]")
-    data.add_argument(
+    _data_group(parser).add_argument(
         "--validation",
         default=None,
         help="TFDS split (default: validation, or test) or TFRecord glob to validate on; 'none' to skip",
     )
-    data.add_argument("--data-dir", default=None, help="where TFDS keeps its data sets")
-    data.add_argument("--image-key", default=None, help="feature with the image (ImageNet: image/encoded)")
-    data.add_argument("--label-key", default=None, help="feature with the label (ImageNet: image/class/label)")
-    data.add_argument("--label-offset", type=int, default=0, help="what the files call the first class (ImageNet: 1)")
-
-    pipeline = parser.add_argument_group("pipeline")
-    pipeline.add_argument(
-        "--recipe", choices=("crop", "imagenet"), default="crop", help="random crop, or random resized crop and flip"
-    )
-    pipeline.add_argument("--size", type=_positive, default=160, help="pixels of the crop's side")
-    pipeline.add_argument("--dtype", choices=("uint8", "float16", "float32"), default="uint8", help="of the batches")
-    pipeline.add_argument("--engine", choices=("auto", "dali", "tfdata"), default="auto", help="who does the work")
-    pipeline.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="where it is done")
-    pipeline.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
+    _engine_arguments(_pipeline_group(parser))
 
     training = parser.add_argument_group("training")
     training.add_argument("--batch-size", type=_positive, default=64, help="images a step")
@@ -63,7 +63,76 @@ def _train_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     training.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
     training.add_argument("--mixed-precision", action="store_true", help="compute in float16 (GPU) or bfloat16 (CPU)")
     training.add_argument("--output", type=Path, default=Path("runs/latest"), help="folder for checkpoints and logs")
-    parser.set_defaults(run=train.run)
+
+
+def _preview_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "preview",
+        "tf_bridge.preview",
+        "draw what the network will see",
+        "Draw the first images of a training epoch as a PNG: each as it is stored, with the crop's window on it, "
+        "beside what the recipe makes of it, and the label underneath. Without DATA: on the embedded data set.",
+    )
+    _data_group(parser)
+    _engine_arguments(_pipeline_group(parser))
+    _sample_group(parser, count=16, output=Path("preview.png"))
+
+
+def _parity_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "parity",
+        "tf_bridge.parity_command",
+        "hold every engine against plain tf.data, on your own data",
+        "Run one shuffled training epoch over some records through every engine there is (DALI on the CPU, DALI on "
+        "the GPU where there is one) and compare each image and label with plain tf.data's, the recipe's ops added "
+        "one at a time. Exit code 1 if a difference exceeds its bound. Without DATA: on the embedded data set.",
+    )
+    _data_group(parser)
+    _pipeline_group(parser)
+    parser.set_defaults(dtype="float32")  # the ops are compared in uint8 anyway; this adds `Normalize` to the whole
+    group = _sample_group(parser, count=256, output=Path("parity.png"))
+    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _data_group(parser: argparse.ArgumentParser) -> Group:
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "data", nargs="?", help="TFDS name (imagenette/320px), TFDS folder, or TFRecord glob; default: embedded"
+    )
+    data.add_argument("--split", default="train", help="TFDS split to take, such as train[:90%%]")
+    data.add_argument("--data-dir", default=None, help="where TFDS keeps its data sets")
+    data.add_argument("--image-key", default=None, help="feature with the image (ImageNet: image/encoded)")
+    data.add_argument("--label-key", default=None, help="feature with the label (ImageNet: image/class/label)")
+    data.add_argument("--label-offset", type=int, default=0, help="what the files call the first class (ImageNet: 1)")
+    parser.set_defaults(validation="none")
+    return data
+
+
+def _pipeline_group(parser: argparse.ArgumentParser) -> Group:
+    pipeline = parser.add_argument_group("pipeline")
+    pipeline.add_argument(
+        "--recipe", choices=("crop", "imagenet"), default="crop", help="random crop, or random resized crop and flip"
+    )
+    pipeline.add_argument("--size", type=_positive, default=160, help="pixels of the crop's side")
+    pipeline.add_argument("--dtype", choices=("uint8", "float16", "float32"), default="uint8", help="of the batches")
+    pipeline.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
+    return pipeline
+
+
+def _engine_arguments(pipeline: Group) -> None:
+    pipeline.add_argument("--engine", choices=("auto", "dali", "tfdata"), default="auto", help="who does the work")
+    pipeline.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="where it is done")
+
+
+def _sample_group(parser: argparse.ArgumentParser, count: int, output: Path) -> Group:
+    sample = parser.add_argument_group("sample")
+    sample.add_argument("--count", type=_positive, default=count, help="images, at most")
+    sample.add_argument("--seed", type=int, default=0, help="of order and augmentation")
+    sample.add_argument("--epoch", type=_epoch, default=0, help="which epoch of that seed, counted from 0")
+    sample.add_argument("--output", type=_png, default=output, help="PNG file to draw")
+    return sample
 
 
 def _positive(text: str) -> int:
@@ -71,6 +140,18 @@ def _positive(text: str) -> int:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"must be a positive int. Received: {text!r}")
     return value
+
+
+def _epoch(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be 0 or a positive int. Received: {text!r}")
+    return int(text)
+
+
+def _png(text: str) -> Path:
+    if Path(text).suffix.lower() != ".png":
+        raise argparse.ArgumentTypeError(f"must be a file that ends in .png. Received: {text!r}")
+    return Path(text)
 
 
 def _quiet() -> None:

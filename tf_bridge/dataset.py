@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,16 +12,16 @@ import tensorflow as tf
 from dali_pipe import plan as plan_lib
 from dali_pipe import records as records_lib
 from dali_pipe import tfds_source
-from dali_pipe.device import DeviceName, resolve_device
+from dali_pipe.device import DeviceName
 from dali_pipe.plan import Plan, Shuffle
 from dali_pipe.recipe import Recipe
 from dali_pipe.records import Records, Schema
 from tf_bridge import tfdata_engine
+from tf_bridge.choice import Choice, EngineName, choose
 from tf_bridge.source import EpochCounter, Source
 
 log = logging.getLogger(__name__)
 
-EngineName = Literal["auto", "dali", "tfdata"]
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -44,16 +44,16 @@ class ImageDataset(tf.data.Dataset):
         reason: why this engine and device, for people.
     """
 
-    def __init__(self, source: Source, engine: "Literal['dali', 'tfdata']", device: str, reason: str, num_threads: int):
+    def __init__(self, source: Source, choice: Choice, num_threads: int):
         self._source = source
-        self.engine, self.device, self.reason = engine, device, reason
+        self.engine, self.device, self.reason = choice
         self.records, self.recipe = source.plan.records, source.plan.recipe
         self.seed, self.batch_size = source.plan.seed, source.batch_size
         self._dali = None
-        if engine == "dali":
+        if self.engine == "dali":
             from tf_bridge.dali_engine import DALIEngine
 
-            self._dali = DALIEngine(source, "gpu" if device == "gpu" else "cpu", num_threads)
+            self._dali = DALIEngine(source, self.device, num_threads)
         self._derived = self._live(num_threads)
         super().__init__(self._derived._variant_tensor)
 
@@ -140,7 +140,7 @@ def from_records(
         drop_remainder: leave out the last, partial batch of each epoch. None: True if the recipe is random.
         repeat: one endless stream of epochs, for `fit(steps_per_epoch=len(ds))`. With DALI the stream's order comes
             round after as many epochs as fit 65,536 records (one at least), each time with new augmentation.
-        engine: "dali" or "tfdata"; "auto" takes DALI.
+        engine: "dali" or "tfdata"; "auto" takes DALI on a GPU, and on the CPU the faster one for the recipe.
         device: "gpu", "cpu"; "auto" takes a GPU that both DALI and TensorFlow can use.
         num_threads: CPU threads of the engine; None is one for each core this process may use.
         shard: `(rank, replicas)`: every `replicas`-th record of the epoch's order, from the `rank`-th.
@@ -154,19 +154,22 @@ def from_records(
     for name, value in (("batch_size", batch_size), ("num_threads", num_threads)):
         if value is not None and (not isinstance(value, int) or value <= 0):
             raise ValueError(f"`{name}` must be a positive int. Received: {name}={value!r}")
-    if engine not in ("auto", "dali", "tfdata"):
-        raise ValueError(f'`engine` must be "auto", "dali" or "tfdata". Received: engine={engine!r}')
     rank, replicas = shard or (0, 1)
     plan = Plan(records, recipe, _seed(seed), recipe.random if shuffle is None else shuffle, rank, replicas)
     source = Source(
         plan, batch_size, recipe.random if drop_remainder is None else drop_remainder, repeat, EpochCounter()
     )
     _check_size(source)
-    name, on, reason = _choose(engine, device)
+    choice = choose(engine, device, recipe)
     _check_labels(plan)
     if advice := plan_lib.mixing(plan, batch_size):
         log.warning(advice)
-    return ImageDataset(source, name, on, reason, num_threads or len(os.sched_getaffinity(0)))
+    return ImageDataset(source, choice, num_threads or available_cores())
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container or under SLURM are fewer than the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _seed(seed: int | None) -> int:
@@ -197,16 +200,6 @@ def _check_labels(plan: Plan) -> None:
             f"`classes` of OneHot must exceed every label. Received: classes={one_hot.classes}, but "
             f"{plan.records.where(wrong[0])}, has label {labels[wrong[0]]}"
         )
-
-
-def _choose(engine: EngineName, device: DeviceName) -> tuple[Literal["dali", "tfdata"], str, str]:
-    """Engine, device, and the reason for both."""
-    if engine == "tfdata":
-        if device == "gpu":
-            raise ValueError('`device="gpu"` needs engine="dali": tf.data decodes on the CPU')
-        return "tfdata", "cpu", "the tf.data engine was asked for"
-    resolved = resolve_device(device, framework_gpus=len(tf.config.list_physical_devices("GPU")))
-    return "dali", resolved.kind, resolved.reason
 
 
 def from_tfds(

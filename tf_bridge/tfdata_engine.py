@@ -126,7 +126,8 @@ def _resize_shorter(image: tf.Tensor, step: Step) -> tf.Tensor:
 
 
 def _linear(image: tf.Tensor, size: tf.Tensor | tuple[int, int], antialias: bool) -> tf.Tensor:
-    return _grey_levels(tf.image.resize(image, size, "bilinear", antialias=antialias))
+    # Weighted means of grey levels stay in 0-255, so rounding is one addition and the cast's truncation.
+    return tf.cast(tf.image.resize(image, size, "bilinear", antialias=antialias) + 0.5, tf.uint8)
 
 
 def _grey_levels(x: tf.Tensor) -> tf.Tensor:

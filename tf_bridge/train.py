@@ -1,30 +1,21 @@
 """`dali-tf train`: a ResNet-18, `model.fit` and the usual callbacks, on a data set of ours."""
 
-from __future__ import annotations  # `dp.Recipe` in a signature would load numpy for `--help`
-
 import argparse
-import glob
-import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import keras
 
 import dali_pipe as dp
-
-if TYPE_CHECKING:
-    import keras
-
-    from tf_bridge.callbacks import Throughput
-    from tf_bridge.dataset import ImageDataset
+from tf_bridge import cli_data
+from tf_bridge.callbacks import Throughput
+from tf_bridge.dataset import ImageDataset, from_records
+from tf_bridge.resnet import resnet18
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train as the arguments say; returns the exit code."""
-    import keras
-
-    from tf_bridge.callbacks import Throughput
-
-    training, evaluation = _recipes(arguments)
+    training, evaluation = cli_data.recipes(arguments)
     train, validation = _datasets(arguments, training, evaluation)
     classes = _classes(train, validation)
     print(f"Data:    {len(train.records)} images to train, {len(validation.records) if validation else 0} to validate, "
@@ -42,55 +33,13 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _recipes(arguments: argparse.Namespace) -> tuple[dp.Recipe, dp.Recipe]:
-    make = {"crop": (dp.crop_train, dp.crop_eval), "imagenet": (dp.imagenet_train, dp.imagenet_eval)}
-    train, evaluate = make[arguments.recipe]
-    return train(arguments.size, arguments.dtype), evaluate(arguments.size, arguments.dtype)
-
-
 def _datasets(
     arguments: argparse.Namespace, training: dp.Recipe, evaluation: dp.Recipe
 ) -> tuple[ImageDataset, ImageDataset | None]:
-    import tf_bridge as tb
-    from dali_pipe import tfds_source
-
-    options: dict[str, Any] = {
-        "batch_size": arguments.batch_size,
-        "engine": arguments.engine,
-        "device": arguments.device,
-        "num_threads": arguments.threads,
-        "seed": arguments.seed,
-    }
-    data, validation = arguments.data, arguments.validation
-    if data is not None and _is_files(data):
-        keys = {"image_key": arguments.image_key or "image", "label_key": arguments.label_key or "label"}
-        options |= keys | {"label_offset": arguments.label_offset}
-        train = tb.from_tfrecords(data, recipe=training, **options)
-        if validation in (None, "none"):
-            return train, None
-        return train, tb.from_tfrecords(validation, recipe=evaluation, **options)
-
-    data = data or _sample()
-    keys = {"image_key": arguments.image_key, "label_key": arguments.label_key, "data_dir": arguments.data_dir}
-    options |= keys | {"label_offset": arguments.label_offset}
-    splits = tfds_source.read_metadata(tfds_source.find(data, arguments.data_dir)).splits
-    train = tb.from_tfds(data, split=arguments.split, recipe=training, **options)
-    if validation is None:
-        validation = next((name for name in ("validation", "test") if name in splits), "none")
-    if validation == "none":
-        return train, None
-    return train, tb.from_tfds(data, split=validation, recipe=evaluation, **options)
-
-
-def _is_files(data: str) -> bool:
-    return os.path.isfile(data) or (not os.path.isdir(data) and bool(glob.glob(data)))
-
-
-def _sample() -> Path:
-    from dali_pipe.cache import cache_folder
-    from tf_bridge import sample_data
-
-    return sample_data.prepare(cache_folder() / "tensorflow_datasets")
+    options: dict[str, Any] = {"batch_size": arguments.batch_size, "seed": arguments.seed, **cli_data.engine(arguments)}
+    records, held_out = cli_data.open_records(arguments)
+    train = from_records(records, recipe=training, **options)
+    return train, None if held_out is None else from_records(held_out, recipe=evaluation, **options)
 
 
 def _classes(train: ImageDataset, validation: ImageDataset | None) -> int:
@@ -101,10 +50,6 @@ def _classes(train: ImageDataset, validation: ImageDataset | None) -> int:
 
 
 def _model(arguments: argparse.Namespace, recipe: dp.Recipe, classes: int) -> keras.Model:
-    import keras
-
-    from tf_bridge.resnet import resnet18
-
     model = resnet18(classes, recipe=recipe, width=arguments.width)
     model.compile(
         optimizer=keras.optimizers.Adam(arguments.learning_rate),
@@ -122,8 +67,6 @@ def _fit(
     meter: Throughput,
 ) -> int:
     """Runs `fit`; Ctrl-C keeps what has been learnt."""
-    import keras
-
     output, watched = arguments.output, meter.watched
     callbacks = [
         meter,

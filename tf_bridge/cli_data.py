@@ -1,0 +1,81 @@
+"""What the commands have in common: the data, recipes and engine that their arguments name."""
+
+import argparse
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from numpy.typing import NDArray
+
+import dali_pipe as dp
+from dali_pipe import records as records_lib
+from dali_pipe import tfds_source
+from dali_pipe.cache import cache_folder
+from tf_bridge.dataset import ImageDataset
+
+
+def recipes(arguments: argparse.Namespace) -> tuple[dp.Recipe, dp.Recipe]:
+    """The recipes for training and for evaluation."""
+    make = {"crop": (dp.crop_train, dp.crop_eval), "imagenet": (dp.imagenet_train, dp.imagenet_eval)}
+    train, evaluate = make[arguments.recipe]
+    return train(arguments.size, arguments.dtype), evaluate(arguments.size, arguments.dtype)
+
+
+def engine(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `from_records` is to be told of who does the work."""
+    return {"engine": arguments.engine, "device": arguments.device, "num_threads": arguments.threads}
+
+
+def open_records(arguments: argparse.Namespace) -> tuple[dp.Records, dp.Records | None]:
+    """The records of the data, and those to validate on where `arguments.validation` or the data set has some."""
+    data, validation = arguments.data, arguments.validation
+    if data is not None and _is_files(data):
+        records = _from_files(arguments, data)
+        return records, None if validation in (None, "none") else _from_files(arguments, validation)
+    dataset = tfds_source.read_metadata(tfds_source.find(data or _embedded(), arguments.data_dir))
+    schema = dataset.schema(arguments.image_key, arguments.label_key, arguments.label_offset)
+    records = tfds_source.open_split(dataset, arguments.split, schema)
+    if validation is None:
+        validation = next((name for name in ("validation", "test") if name in dataset.splits), "none")
+    return records, None if validation == "none" else tfds_source.open_split(dataset, validation, schema)
+
+
+def _is_files(data: str) -> bool:
+    return os.path.isfile(data) or (not os.path.isdir(data) and bool(glob.glob(data)))
+
+
+def _from_files(arguments: argparse.Namespace, files: str) -> dp.Records:
+    schema = dp.Schema(
+        image_key=arguments.image_key or "image",
+        label_key=arguments.label_key or "label",
+        label_offset=arguments.label_offset,
+    )
+    return records_lib.from_files(files, schema)
+
+
+def _embedded() -> Path:
+    from tf_bridge import sample_data  # TensorFlow Datasets takes seconds to load
+
+    return sample_data.prepare(cache_folder() / "tensorflow_datasets")
+
+
+def batches(dataset: ImageDataset) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """The dataset's next epoch, in numpy.
+
+    Raises:
+        RuntimeError: what the engine says of an image that it cannot do, in one line.
+    """
+    try:
+        for images, labels in dataset:
+            yield images.numpy(), labels.numpy()
+    except tf.errors.OpError as error:
+        said = " ".join(error.message.split())
+        raise RuntimeError(f"{dataset.engine} on {dataset.device} stopped: {said[:600]}") from error
+
+
+def label_name(records: dp.Records, label: int) -> str:
+    """The class's name, or its number where the data set has no names."""
+    return records.classes[label] if 0 <= label < len(records.classes) else str(label)
