@@ -39,7 +39,7 @@ def position(space: ArrayLike, u: ArrayLike) -> Ints:
 
 
 def fitting_window(height: ArrayLike, width: ArrayLike, crop_height: int, crop_width: int) -> Ints:
-    """The largest centred window of the crop's aspect, as Keras cuts images that are smaller than a crop."""
+    """The largest centred window of the crop's aspect, as Keras's `CenterCrop` cuts smaller images."""
     height, width = np.asarray(height, np.int64), np.asarray(width, np.int64)
     h = np.maximum(1, np.minimum(height, width * crop_height // crop_width))
     w = np.maximum(1, np.minimum(width, height * crop_width // crop_height))

@@ -137,7 +137,7 @@ class RandomCrop(Crop):
     """A crop at a uniform position: `y = floor(u · (height − size + 1))`, `x` likewise.
 
     An image smaller than the crop gives its largest centred window of the crop's aspect, resized to the crop (linear,
-    no antialias), as `keras.layers.RandomCrop` does.
+    no antialias), as `keras.layers.CenterCrop` does. (`keras.layers.RandomCrop` stretches such images.)
 
     Args:
         size: pixels of the square's side, or `(height, width)`.

@@ -61,7 +61,7 @@ def test_ratios_have_the_moments_of_the_beta_distribution(alpha: float) -> None:
     ratio = dp.MixUp(alpha).ratio(UNIFORM)
     variance = 1 / (4 * (2 * alpha + 1))
     kurtosis = 3 - 6 / (2 * alpha + 3)
-    assert 0 <= ratio.min() and ratio.max() <= 1
+    assert ratio.min() >= 0 and ratio.max() <= 1
     assert ratio.mean() == pytest.approx(0.5, abs=4 * math.sqrt(variance / 50_000))
     assert ratio.var() == pytest.approx(variance, rel=4 * math.sqrt((kurtosis - 1) / 50_000))
     assert ((ratio - 0.5) ** 4).mean() == pytest.approx(kurtosis * variance**2, rel=0.05)
@@ -70,7 +70,8 @@ def test_ratios_have_the_moments_of_the_beta_distribution(alpha: float) -> None:
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
 def test_ratios_have_the_quantiles_of_numpys_beta(alpha: float) -> None:
     """Kolmogorov and Smirnov's distance of two samples, at a level of one in ten thousand."""
-    ours, numpys = np.sort(dp.CutMix(alpha).ratio(UNIFORM)), np.sort(np.random.default_rng(1).beta(alpha, alpha, 50_000))
+    ours = np.sort(dp.CutMix(alpha).ratio(UNIFORM))
+    numpys = np.sort(np.random.default_rng(1).beta(alpha, alpha, 50_000))
     both = np.concatenate([ours, numpys])
     distance = np.abs(np.searchsorted(ours, both, "right") - np.searchsorted(numpys, both, "right")).max() / 50_000
     assert distance < 2.23 * math.sqrt(2 / 50_000)

@@ -19,7 +19,7 @@ from tests import support
 Images = NDArray[np.float32]
 SIZES = [(60, 80), (33, 47), (41, 20), (25, 21), (24, 20), (20, 60), (50, 31), (31, 64)]
 MEAN, VARIANCE = [0.485, 0.456, 0.406], [0.229**2, 0.224**2, 0.225**2]
-COPIES = 500
+COPIES = 400
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:
@@ -73,21 +73,17 @@ CROP = kl.CenterCrop(20, 20)  # every image holds it, so what follows meets whol
 ROTATION = {"factor": (0.1, 0.1), "fill_mode": "constant"}
 # Layers, and the bound: 0.5 is the rounding to whole grey levels, once for each layer that computes.
 CASES = {
-    "center crop": ([CROP], 0),
     "center crop with odd margins": ([kl.CenterCrop(19, 18)], 0),
     "center crop of smaller images": ([kl.CenterCrop(40, 36)], 0.51),
     "padding": ([kl.ZeroPadding2D(((1, 2), (3, 0))), kl.CenterCrop(22, 21)], 0),
     "shrinking": ([kl.Resizing(17, 18)], 0.51),
     "enlarging": ([kl.Resizing(90, 71)], 0.51),
     "random crop, one side equal": ([kl.Resizing(30, 24), kl.RandomCrop(20, 24)], 0.51),
-    "random crop, both equal": ([kl.Resizing(30, 24), kl.RandomCrop(30, 24)], 0.51),
     "brighter": ([CROP, kl.RandomBrightness((0.3, 0.3))], 0.51),
     "darker": ([CROP, kl.RandomBrightness((-0.29, -0.29))], 0.51),
     "contrast": ([CROP, kl.RandomContrast((-0.3, 0.3))], 0.51),  # from 1 − (−0.3) to 1 + 0.3
-    "rotation": ([CROP, kl.RandomRotation(**ROTATION)], 0.51),
-    "rotation with a fill": ([CROP, kl.RandomRotation(**ROTATION, fill_value=17.0)], 0.51),
+    "rotation": ([CROP, kl.RandomRotation(**ROTATION, fill_value=17.0)], 0.51),
     "rotation of oblongs": ([kl.CenterCrop(15, 20), kl.RandomRotation((-0.03, -0.03), fill_mode="constant")], 0.51),
-    "less colour": ([CROP, kl.RandomColorDegeneration((0.4, 0.4))], 0.54),
     "more colour": ([CROP, kl.RandomColorDegeneration((-0.4, -0.4))], 0.54),
     "grey": ([CROP, kl.RandomGrayscale(1.0)], 0.54),
     "three that round": ([kl.Resizing(20, 20), kl.RandomRotation(**ROTATION), kl.RandomBrightness((0.1, 0.1))], 1.51),
@@ -109,35 +105,33 @@ def test_antialias(engine_name: str, bound: float, photographs: list[Path], pixe
     assert difference.mean() <= 0.5
 
 
-# Layers before and after, and grey levels in one unit of the result. Only what comes in between rounds.
+def _adapted(**options: Any) -> Any:
+    layer = kl.Normalization(**options)
+    layer.adapt(np.random.default_rng(0).uniform(0, [[[[0.3, 0.7, 1]]]], (4, 20, 20, 3)).astype("float32"))
+    return layer
+
+
 AFFINE = {
-    "rescaling": ([kl.Rescaling(1 / 127.5, offset=-1)], 1 / 127.5),
-    "per channel": ([kl.Rescaling([0.1, 0.2, 0.3], offset=np.array([[[1, 2, 3]]]))], 0.3),
-    "normalization": ([_normalization()], 5),
-    "of one number": ([kl.Normalization(axis=None, mean=100.0, variance=2500.0)], 0.02),
-    "no variance": ([kl.Normalization(mean=3.0, variance=0.0), kl.Rescaling(1e-7)], 1),
-    "inverted": ([_normalization(invert=True)], 0.23),
-    "four in a row": ([kl.Rescaling(1 / 255), _normalization(), kl.Rescaling(2, 1), _normalization(invert=True)], 0.01),
+    "rescaling": [kl.Rescaling(1 / 127.5, offset=-1)],
+    "per channel": [kl.Rescaling([0.1, 0.2, 0.3], offset=np.array([[[1, 2, 3]]]))],
+    "normalization": [_normalization()],
+    "of one number": [kl.Normalization(axis=None, mean=100.0, variance=2500.0)],
+    "no variance": [kl.Normalization(mean=3.0, variance=0.0), kl.Rescaling(1e-7)],
+    "inverted": [_normalization(invert=True)],
+    "adapted": [kl.Rescaling(1 / 255), _adapted()],
+    "adapted to one number": [kl.Rescaling(1 / 255), _adapted(axis=None)],
+    "four in a row": [kl.Rescaling(1 / 255), _normalization(), kl.Rescaling(2, 1), _adapted(axis=3, invert=True)],
+    "in float16": [kl.Rescaling(1 / 256, dtype="mixed_float16")],  # numbers that it holds exactly
 }
 
 
 @pytest.mark.parametrize("case", AFFINE)
-def test_affine_layers_are_one_normalize(
-    case: str, engine: str, photographs: list[Path], pixels: list[NDArray[np.uint8]]
-) -> None:
-    layers, _ = AFFINE[case]
-    recipe = tb.from_keras([CROP, *layers])
+def test_affine_layers_are_one_normalize(case: str, pixels: list[NDArray[np.uint8]]) -> None:
+    recipe = tb.from_keras([CROP, *AFFINE[case]], dtype="uint8")
     assert [type(op) for op in recipe.ops] == [dp.CenterCrop, dp.Normalize]
-    wanted = _keras([CROP, *layers], pixels)
-    np.testing.assert_allclose(_run(recipe, photographs, engine), wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
-
-
-def test_adapted_normalization(photographs: list[Path], pixels: list[NDArray[np.uint8]]) -> None:
-    layer = kl.Normalization()
-    layer.adapt(np.stack([p[:20, :20] for p in pixels]).astype("float32") / 255)
-    layers = [CROP, kl.Rescaling(1 / 255), layer]
-    found = _run(tb.from_keras(layers), photographs, "tfdata")
-    np.testing.assert_allclose(found, _keras(layers, pixels), rtol=1e-6, atol=3e-6)
+    wanted = _keras(AFFINE[case], pixels[:1])
+    found = tb.Preprocess(recipe)(pixels[0][None])
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize(
@@ -148,7 +142,6 @@ def test_adapted_normalization(photographs: list[Path], pixels: list[NDArray[np.
         ([CROP, kl.Rescaling(1 / 127.5, -1), kl.RandomContrast((-0.3, 0.3), value_range=(-1, 1))], 0.51 / 127.5),
         ([CROP, kl.Rescaling(1 / 127.5, -1), kl.RandomRotation(**ROTATION, fill_value=-1.0)], 0.51 / 127.5),
         ([_normalization(), kl.CenterCrop(15, 12)], 1e-3),
-        ([kl.Rescaling(1 / 255), kl.ZeroPadding2D(3), kl.CenterCrop(26, 26)], 1e-6),
         ([kl.Rescaling(2, offset=-510), kl.ZeroPadding2D(3), kl.CenterCrop(26, 26)], 1e-4),  # 0 is white
         ([CROP, kl.Rescaling(1 / 255), kl.RandomGrayscale(1.0)], 0.54 / 255),
     ],
@@ -175,23 +168,25 @@ def test_the_classic_is_crop_train(tmp_path: Path, engine: str) -> None:
     np.testing.assert_allclose(tb.Preprocess(bytes_only)(crops), found, rtol=1e-6, atol=1e-6)
 
 
-def test_random_crop_is_a_uniform_window(copies: list[Path], engine: str) -> None:
-    image, layer = support.coordinates(12, 11), kl.RandomCrop(8, 8)
-    found = _run(tb.from_keras(layer), copies, engine)
-    theirs = np.stack([np.asarray(layer(image.astype("float32"))) for _ in range(COPIES)])
-    for crops in (found, theirs):
-        x, y = crops[:, 0, 0, 0].astype(int), crops[:, 0, 0, 1].astype(int)
-        windows = np.stack([image[j : j + 8, i : i + 8] for i, j in zip(x, y, strict=True)])
-        np.testing.assert_array_equal(crops, windows)
-        counts = np.bincount(5 * x + y, minlength=20)  # 4 columns, 5 rows
-        assert len(counts) == 20
-        assert ((counts - COPIES / 20) ** 2 / (COPIES / 20)).sum() < 45  # chi², 19 degrees of freedom: p = 0.0007
+@pytest.mark.parametrize("who", ["dali", "tfdata", "keras"])
+def test_random_crop_is_a_uniform_window(who: str, copies: list[Path]) -> None:
+    image, layer = support.coordinates(12, 11), kl.RandomCrop(8, 8, seed=0)
+    if who == "keras":
+        crops = np.stack([np.asarray(layer(image.astype("float32"))) for _ in range(COPIES)])
+    else:
+        crops = _run(tb.from_keras(layer), copies, who)
+    x, y = crops[:, 0, 0, 0].astype(int), crops[:, 0, 0, 1].astype(int)
+    windows = np.stack([image[j : j + 8, i : i + 8] for i, j in zip(x, y, strict=True)])
+    np.testing.assert_array_equal(crops, windows)
+    counts = np.bincount(5 * x + y, minlength=20)  # 4 columns, 5 rows
+    assert len(counts) == 20
+    assert ((counts - COPIES / 20) ** 2 / (COPIES / 20)).sum() < 45  # chi², 19 degrees of freedom: p = 0.0007
 
 
 @pytest.mark.parametrize("modes", [("horizontal",), ("vertical",), ("horizontal", "vertical")])
 def test_flips_have_the_layers_law(modes: tuple[str, ...], copies: list[Path], engine: str) -> None:
     image = support.coordinates(12, 11)
-    layers = [kl.CenterCrop(12, 11), *[kl.RandomFlip(mode) for mode in modes]]
+    layers = [kl.CenterCrop(12, 11), *[kl.RandomFlip(mode, seed=k) for k, mode in enumerate(modes)]]
     steps = [(1, -1) if mode in modes else (1,) for mode in ("vertical", "horizontal")]
     possible = np.stack([image[::v, ::h] for v in steps[0] for h in steps[1]])
     batch = np.stack([image] * COPIES).astype("float32")
@@ -228,7 +223,7 @@ class TestWhatKerasDoes:
 
     def test_both_modes_of_flip_share_one_draw(self) -> None:
         image = support.coordinates(12, 11)
-        flipped = np.asarray(kl.RandomFlip()(np.stack([image] * 200).astype("float32")))
+        flipped = np.asarray(kl.RandomFlip(seed=0)(np.stack([image] * 200).astype("float32")))
         turned = (flipped == image[::-1, ::-1]).all((1, 2, 3))
         assert 50 < turned.sum() < 150
         assert (flipped[~turned] == image).all()

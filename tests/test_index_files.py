@@ -16,6 +16,7 @@ import pytest
 
 from dali_pipe import Records, from_files, index_files
 from dali_pipe.index_files import IndexFiles
+from tests import support
 
 Span = tuple[str, int, int]  # shard, offset, length
 
@@ -173,6 +174,41 @@ def test_a_process_that_ends_takes_its_folder_along(holder: "subprocess.Popen[st
     holder.communicate("")
     assert holder.returncode == 0
     assert not folder.exists()
+
+
+FORK = """
+import atexit, os, sys
+import numpy as np
+from dali_pipe import from_files
+from dali_pipe.index_files import IndexFiles
+records = from_files({shards!r})
+files = IndexFiles(records)
+index = files.write(np.arange(50)[::-1])[1]
+folder = os.path.dirname(index[0])
+print(folder, flush=True)
+atexit.register(lambda: print(os.getpid(), "ends", flush=True))  # so that it is known to run
+child = os.fork()
+if child == 0:
+    {child}
+    sys.exit(0)
+assert os.waitpid(child, 0) == (child, 0)
+IndexFiles(records)  # sweeps what nobody holds
+assert all(map(os.path.exists, index)), "the child took the folder along"
+assert files.write(np.arange(50)[::-1])[1] == index
+"""
+
+
+@pytest.mark.parametrize(
+    "child", ["pass", "del files", "IndexFiles(records)", "files = IndexFiles(records)"], ids=lambda code: code
+)
+def test_a_forked_child_leaves_its_parents_folder_alone(photographs: list[Path], child: str) -> None:
+    """It inherits the object, and ends in the usual way."""
+    done = support.run_python(FORK.format(shards=[str(path) for path in photographs], child=child))
+    assert done.returncode == 0, done.stderr
+    folder, *ends = done.stdout.splitlines()
+    assert len({end.split()[0] for end in ends}) == 2  # processes
+    assert not Path(folder).exists()  # it went with the parent
+    assert done.stderr == ""
 
 
 def test_a_folder_in_the_making_is_not_swept(view: Records, monkeypatch: pytest.MonkeyPatch) -> None:

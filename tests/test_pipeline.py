@@ -1,21 +1,25 @@
 """Recipes as DALI graphs: run on the CPU against coordinates, and built for a GPU that is not there."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from numpy.typing import NDArray
 from nvidia.dali import Pipeline
 from nvidia.dali import backend as dali_backend
 from PIL import Image, ImageOps
 
 import dali_pipe as dp
-from dali_pipe import Plan, Recipe, Records, pipeline, plan, reader, recipe
+from dali_pipe import Plan, Recipe, Records, batch_ops, color_ops, ops, pipeline, plan, reader
 from dali_pipe.geometry import Ints
 from dali_pipe.index_files import IndexFiles
 from tests import odd_images, support
+from tf_bridge import tfdata_engine
 
 BATCH = 4
 SIZES = [(60, 80), (200, 90), (64, 64), (50, 40), (30, 200), (255, 255), (41, 43), (90, 64), (77, 130), (120, 51)]
@@ -54,7 +58,7 @@ def _epoch(records: Records, rec: Recipe, device: pipeline.Kind = "cpu") -> tupl
     """Images, labels and tickets of epoch 1 with a true partial batch."""
     epochs = Plan(records, rec, seed=3)
     order = epochs.order(1)
-    tickets = epochs.tickets(1, order)
+    tickets = epochs.tickets(1, order, BATCH)
     padding = np.repeat(tickets[-1:], -len(order) % BATCH, axis=0)
     padding[:, plan.KEEP] = 0
     images, labels = _run(_build(records, rec, order, device), np.concatenate([tickets, padding]))
@@ -78,6 +82,7 @@ def _followed(rec: Recipe, parameters: list[int], size: tuple[int, int]) -> tupl
             y, x = y[top : top + height], x[left : left + width]
         if isinstance(op, dp.RandomFlip):
             x = x[::-1] if lanes[0] else x
+            y = y[::-1] if lanes[1] else y
         new = lanes if isinstance(op, dp.ResizeShorter) else op.output((len(y), len(x)))
         y, x = _resized(y, new[0] or 0), _resized(x, new[1] or 0)
     return y, x
@@ -90,6 +95,7 @@ RECIPES = {
     "random crop of small images": Recipe((dp.RandomCrop((70, 40)), dp.RandomFlip()), "uint8"),
     "random resized crop": Recipe((dp.RandomResizedCrop(48), dp.RandomFlip(0.3)), "uint8"),
     "resize": Recipe((dp.Resize((40, 90)), dp.RandomFlip()), "uint8"),
+    "flips": Recipe((dp.RandomFlip(0.0, 0.5), dp.RandomCrop(30), dp.RandomFlip(0.5, 0.6)), "uint8"),
     "shorter side": Recipe((dp.ResizeShorter(50), dp.CenterCrop(48)), "uint8"),
     "a crop behind": Recipe((dp.RandomFlip(1.0), dp.RandomCrop(64), dp.ResizeShorter(32)), "uint8"),
     "many": Recipe((dp.Resize(99), dp.RandomCrop(80), dp.RandomFlip(), dp.RandomResizedCrop(60)), "uint8"),
@@ -137,6 +143,43 @@ def test_resizes_are_linear(photographs: list[Path]) -> None:
     for image, label in zip(images, labels, strict=True):
         error = image - _linear(_decoded(records, label), (50, 90))
         assert np.abs(error).max() < 1.01
+
+
+def _grey(pixels: NDArray[Any]) -> NDArray[Any]:
+    grey: NDArray[Any] = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(pixels.astype(np.float32))).numpy()
+    return grey
+
+
+# An op whose draws are forced, and what numpy or TensorFlow makes of a square image; they may be a grey level apart.
+NAMESAKES: dict[dp.Op, Callable[[NDArray[Any]], Any]] = {
+    dp.RandomFlip(1.0, 0.0): np.fliplr,
+    dp.RandomFlip(0.0, 1.0): np.flipud,
+    dp.RandomFlip(1.0, 1.0): lambda x: np.rot90(x, 2),
+    dp.RandomRotation(90, 90): np.rot90,
+    dp.RandomRotation(-90, -90): lambda x: np.rot90(x, -1),
+    dp.RandomRotation(360, 360): lambda x: x,
+    dp.Pad(((1, 2), (3, 4)), fill=9): lambda x: np.pad(x, ((1, 2), (3, 4), (0, 0)), constant_values=9),
+    dp.RandomErasing(0.0): lambda x: x,
+    dp.RandomErasing(1.0, (0.999, 0.999), (1.0, 1.0)): lambda x: x,  # as large as the image: none is smaller
+    dp.RandomBrightness(0.3, 0.3): lambda x: 255 * tf.image.adjust_brightness(x / 255, 77 / 255),
+    dp.RandomBrightness(-1.0, -1.0): np.zeros_like,
+    dp.RandomContrast(1.7, 1.7): lambda x: tf.image.adjust_contrast(x.astype(np.float32), 1.7),
+    dp.RandomContrast(0.0, 0.0): lambda x: np.broadcast_to(x.mean((0, 1)), x.shape),
+    dp.RandomSaturation(0.0, 0.0): _grey,
+    dp.RandomSaturation(1.0, 1.0): lambda x: x,
+    dp.RandomSaturation(1.5, 1.5): lambda x: 1.5 * x - 0.5 * _grey(x),
+    dp.RandomHue(0.0, 0.0): lambda x: x,
+    dp.Grayscale(): _grey,
+}
+
+
+@pytest.mark.parametrize("op", NAMESAKES, ids=str)
+def test_an_op_is_what_it_is_called(photographs: list[Path], op: dp.Op) -> None:
+    records = dp.from_files(photographs).take(8)
+    images, *_ = _epoch(records, Recipe((dp.CenterCrop(31), op), "uint8"))
+    plain, *_ = _epoch(records, Recipe((dp.CenterCrop(31),), "uint8"))
+    for image, pixels in zip(images, plain, strict=True):
+        assert np.abs(image - np.clip(NAMESAKES[op](pixels), 0.0, 255.0)).max() < 1.01
 
 
 @pytest.mark.parametrize("op", [dp.Resize, dp.ResizeShorter, dp.RandomResizedCrop])
@@ -284,11 +327,97 @@ def test_every_recipe_has_a_gpu_graph(rec: Recipe) -> None:
     _gpu_ops(rec, pipeline.bytes_feed(2 + rec.lanes))
 
 
-def test_every_op_has_its_lowering() -> None:
-    public = [value for name, value in vars(recipe).items() if not name.startswith("_") and isinstance(value, type)]
-    ops = {value for value in public if issubclass(value, dp.Op)} - {dp.Op}
-    assert len(ops) >= 7
-    assert ops == set(pipeline._LOWERINGS)
+SUM = "_ArithmeticGenericOp"
+ROUND = [SUM, SUM, "Cast"]  # half a grey level more, floor, uint8
+# What each op is on the GPU, behind a crop.
+GPU_OPS: dict[dp.Op, list[str]] = {
+    dp.RandomCrop(9): ["Slice"],
+    dp.CenterCrop(9): ["Slice"],
+    dp.RandomResizedCrop(9): ["Slice", "Resize"],
+    dp.Resize(9): ["Resize"],
+    dp.ResizeShorter(9): ["Resize"],
+    dp.RandomFlip(): ["Flip"],
+    dp.RandomFlip(0.0, 0.5): ["Flip"],
+    dp.RandomFlip(0.5, 0.5): ["Flip"],
+    dp.Pad(((1, 2), (3, 4)), fill=9): ["Slice"],
+    dp.RandomRotation(fill=9): ["WarpAffine"],
+    dp.RandomErasing(fill=9): ["Erase"],
+    dp.RandomBrightness(): [SUM, "Cast"],
+    dp.RandomContrast(): ["Cast", "reductions__Mean", SUM, SUM, SUM, *ROUND],
+    dp.RandomSaturation(): ["CoordTransform", *ROUND],
+    dp.RandomHue(): ["CoordTransform", *ROUND],
+    dp.Grayscale(): ["CoordTransform", *ROUND],
+}
+GPU_MIXES: dict[batch_ops.Mix, list[str]] = {
+    dp.MixUp(): ["Cast", SUM, SUM, "PermuteBatch", SUM, SUM, *ROUND],
+    dp.CutMix(): ["Erase", "PermuteBatch", "Erase", SUM, SUM, "Cast"],
+}
+DTYPES = ["uint8", "float16", "float32"]
+
+
+def _lanes(rec: Recipe) -> int:
+    return plan.FIRST_PARAMETER + rec.lanes + (rec.mix.lanes if rec.mix else 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("op", GPU_OPS, ids=str)
+def test_every_op_has_a_gpu_graph(op: dp.Op, normalized: bool, dtype: Any) -> None:
+    rec = Recipe((dp.CenterCrop(64), op, *[dp.Normalize()] * normalized), dtype)
+    last = [] if dtype == "uint8" else ["CropMirrorNormalize" if normalized else "Cast"]
+    assert _gpu_ops(rec, pipeline.bytes_feed(_lanes(rec))) == ["Slice", *GPU_OPS[op], *last]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mix", [None, *GPU_MIXES], ids=str)
+def test_labels_and_mixes_have_a_gpu_graph(mix: batch_ops.Mix | None, dtype: Any) -> None:
+    """Labels are made on the CPU and copied."""
+    rec = Recipe((dp.CenterCrop(64), dp.Normalize()), dtype, label=dp.OneHot(10, 0.1), mix=mix)
+    last = [] if dtype == "uint8" else ["CropMirrorNormalize"]
+    feeds = [
+        pipeline.bytes_feed(_lanes(rec)),
+        pipeline.native_feed(["shard"], ["index"], "image", padded=True),
+        pipeline.native_feed(["shard"], ["index"], "image", padded=False),
+    ]
+    for feed in feeds:
+        assert _gpu_ops(rec, feed) == ["Slice", *(GPU_MIXES[mix] if mix else []), *last]
+
+
+def test_ops_follow_each_other_on_the_gpu() -> None:
+    """Whatever an op hands on, each other must be able to take."""
+    for first, mix in zip(GPU_OPS, [None, *GPU_MIXES] * len(GPU_OPS), strict=False):
+        chain = [op for second in GPU_OPS for op in (first, second)]
+        rec = Recipe((*chain, dp.Resize(9), dp.Normalize()), label=dp.OneHot(10), mix=mix)
+        expected = [name for op in chain for name in GPU_OPS[op]]
+        last = ["Resize", *(GPU_MIXES[mix] if mix else []), "CropMirrorNormalize"]
+        assert _gpu_ops(rec, pipeline.bytes_feed(_lanes(rec))) == [*expected, *last]
+
+
+def test_no_op_or_mix_is_forgotten_here() -> None:
+    assert {type(op) for op in GPU_OPS} == set(pipeline._LOWERINGS)
+    assert {type(mix) for mix in GPU_MIXES} == set(pipeline._MIXES)
+
+
+def _concrete(base: type, *modules: ModuleType) -> set[type]:
+    """The public classes of these modules that are a `base` and no other's base."""
+    found = [cls for module in modules for cls in vars(module).values() if isinstance(cls, type)]
+    kinds = {cls for cls in found if issubclass(cls, base) and not cls.__name__.startswith("_")}
+    return kinds - {parent for cls in kinds for parent in cls.__mro__[1:]}
+
+
+OPS, MIXES = _concrete(dp.Op, ops, color_ops), _concrete(batch_ops.Mix, batch_ops)
+
+
+def test_every_op_and_mix_is_public() -> None:
+    assert {dp.RandomCrop, dp.Normalize, dp.Grayscale, dp.RandomErasing} < OPS
+    assert {dp.MixUp, dp.CutMix} == MIXES
+    assert {cls.__name__ for cls in OPS | MIXES} < set(dp.__all__)
+
+
+@pytest.mark.parametrize("engine", [pipeline, tfdata_engine])
+def test_every_op_and_mix_has_its_lowering(engine: Any) -> None:
+    assert set(engine._LOWERINGS) == OPS - {dp.Normalize}
+    assert set(engine._MIXES) == MIXES
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -324,3 +453,18 @@ def test_the_gpu_shows_the_windows_of_the_tickets(view: Records, rec: Recipe) ->
         y, x = _followed(rec, ticket[plan.FIRST_PARAMETER :], SIZES[label])
         np.testing.assert_allclose(image[..., 0], np.broadcast_to(x[None, :], image.shape[:2]), atol=5)
         np.testing.assert_allclose(image[..., 1], np.broadcast_to(y[:, None], image.shape[:2]), atol=5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mix", [None, *GPU_MIXES], ids=str)
+@pytest.mark.parametrize("op", GPU_OPS, ids=str)
+def test_every_op_and_mix_on_the_gpu_gives_what_it_gives_on_the_cpu(
+    view: Records, op: dp.Op, mix: batch_ops.Mix | None
+) -> None:
+    """To a few grey levels more, which contrast and colours make of nvJPEG's."""
+    rec = Recipe((dp.CenterCrop(40), op), "uint8", label=dp.OneHot(10, 0.1), mix=mix)
+    (images, labels, _), (expected, expected_labels, _) = (_epoch(view, rec, device) for device in ("gpu", "cpu"))
+    np.testing.assert_allclose(labels, expected_labels, rtol=1e-6)
+    difference = np.abs(np.stack(images).astype(float) - np.stack(expected))
+    assert difference.max() < 12
+    assert difference.mean() < 1.5

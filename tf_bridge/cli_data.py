@@ -3,6 +3,7 @@
 import argparse
 import glob
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,15 @@ def batches(dataset: ImageDataset) -> Iterator[tuple[NDArray[Any], NDArray[Any]]
         for images, labels in dataset:
             yield images.numpy(), labels.numpy()
     except tf.errors.OpError as error:
-        said = " ".join(error.message.split())
-        raise RuntimeError(f"{dataset.engine} on {dataset.device} stopped: {said[:600]}") from error
+        raise RuntimeError(f"{dataset.engine} on {dataset.device} stopped: {_gist(error.message)}") from error
+
+
+def _gist(message: str) -> str:
+    """What went wrong, in one line: TensorFlow adds its nodes, and DALI its traceback before and its state after."""
+    if "encountered:" in message:
+        message = message.split("encountered:")[1].split("Current pipeline object")[0]
+    message = re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*", "", message, flags=re.DOTALL)
+    return " ".join(message.split())[:500]
 
 
 def label_name(records: dp.Records, label: int) -> str:

@@ -3,8 +3,8 @@
 import logging
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +16,14 @@ from dali_pipe.device import DeviceName
 from dali_pipe.plan import Plan, Shuffle
 from dali_pipe.recipe import Recipe
 from dali_pipe.records import Records, Schema
-from tf_bridge import tfdata_engine
 from tf_bridge.choice import Choice, EngineName, choose
+from tf_bridge.runner import Runner
 from tf_bridge.source import EpochCounter, Source
+from tf_bridge.tfdata_engine import TFDataEngine
+
+if TYPE_CHECKING:
+    from dali_pipe.pipeline import Kind
+    from tf_bridge.dali_engine import DALIEngine
 
 log = logging.getLogger(__name__)
 
@@ -49,31 +54,34 @@ class ImageDataset(tf.data.Dataset):
         self.engine, self.device, self.reason = choice
         self.records, self.recipe = source.plan.records, source.plan.recipe
         self.seed, self.batch_size = source.plan.seed, source.batch_size
-        self._dali = None
-        if self.engine == "dali":
-            from tf_bridge.dali_engine import DALIEngine
-
-            self._dali = DALIEngine(source, self.device, num_threads)
-        self._derived = self._live(num_threads)
-        super().__init__(self._derived._variant_tensor)
-
-    def _live(self, num_threads: int) -> tf.data.Dataset:
-        """What `map` and the like are built on."""
-        if self._dali is None:
-            live = tfdata_engine.dataset(self._source, num_threads)
-        elif self.device == "gpu":
-            return self._dali.epoch(0)  # only `prefetch` and `with_options` may follow on a GPU anyway
+        self._on_gpu = _dali_engine(source, "gpu", num_threads) if self.device == "gpu" else None
+        if self._on_gpu is not None:
+            self._batches = self._on_gpu.epoch(0)  # only `prefetch` and `with_options` may follow on a GPU
         else:
-            live = self._dali.live()
-        return live.apply(tf.data.experimental.assert_cardinality(self._cardinality))
+            self._batches = Runner(source, self._begin(num_threads), self.engine, self._spec).dataset()
+        super().__init__(self._batches._variant_tensor)
+
+    def _begin(self, num_threads: int) -> Callable[[int], Iterator[Any]]:
+        """What begins an epoch on the CPU."""
+        if self.engine == "tfdata":
+            return TFDataEngine(self._source, num_threads).batches
+        return _dali_engine(self._source, "cpu", num_threads).batches
 
     def _inputs(self) -> list[tf.data.Dataset]:
         return []
 
     @property
+    def _spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec]:
+        size, recipe = self.batch_size if self._source.drop_remainder else None, self.recipe
+        return (
+            tf.TensorSpec((size, *recipe.output_shape), recipe.dtype),
+            tf.TensorSpec((size, *recipe.label_shape), recipe.label_dtype),
+        )
+
+    @property
     def element_spec(self) -> Any:
         """`(images, labels)` as TensorSpecs; the batch dimension is None where the last batch may be partial."""
-        return self._derived.element_spec
+        return self._spec
 
     @property
     def _cardinality(self) -> int:
@@ -100,11 +108,10 @@ class ImageDataset(tf.data.Dataset):
 
     def __iter__(self) -> Iterator[Any]:
         """An iterator over one epoch, or over all that follow with `repeat=True`."""
-        if self._dali is None or not self._dali.native:
-            return iter(self._derived)
+        if self._on_gpu is None:
+            return iter(self._batches)
         self.records.check_unchanged()
-        run = self._dali.endless if self._source.repeat else self._dali.epoch
-        return iter(run(self.epoch))
+        return iter((self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch))
 
     def __repr__(self) -> str:
         shape = (self.batch_size, *self.recipe.output_shape)
@@ -112,6 +119,12 @@ class ImageDataset(tf.data.Dataset):
             f"<ImageDataset: {len(self.records)} records, {len(self)} batches of {shape} {self.recipe.dtype}, "
             f"engine={self.engine!r}, device={self.device!r}, seed={self.seed}>"
         )
+
+
+def _dali_engine(source: Source, device: "Kind", num_threads: int) -> "DALIEngine":
+    from tf_bridge.dali_engine import DALIEngine  # where DALI may be missing
+
+    return DALIEngine(source, device, num_threads)
 
 
 def from_records(
@@ -138,7 +151,7 @@ def from_records(
             neighbours beyond; "exact" is a permutation at any size. None: True if the recipe is random.
         seed: of order and augmentation; None is fresh entropy, which is logged.
         drop_remainder: leave out the last, partial batch of each epoch. None: True if the recipe is random.
-        repeat: one endless stream of epochs, for `fit(steps_per_epoch=len(ds))`. With DALI the stream's order comes
+        repeat: one endless stream of epochs, for `fit(steps_per_epoch=len(ds))`. On a GPU the stream's order comes
             round after as many epochs as fit 65,536 records (one at least), each time with new augmentation.
         engine: "dali" or "tfdata"; "auto" takes DALI on a GPU, and on the CPU the faster one for the recipe.
         device: "gpu", "cpu"; "auto" takes a GPU that both DALI and TensorFlow can use.

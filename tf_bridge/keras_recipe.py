@@ -240,14 +240,15 @@ def _convert(layer: Any, met: _Met) -> tuple[Op | None, _Met]:
 def from_keras(layers: Layers, *, dtype: DType = "float32", **recipe_options: Any) -> Recipe:
     """The recipe that does what Keras preprocessing layers do in training, or an error that names the layer.
 
-    Each image has its own draws, as in `dataset.map(layers)` before batching; they follow the data set's seed, not the
-    layers'. Images are uint8 between ops, so that layers which compute are within half a grey level, and as follows:
+    Each layer draws for each image, as in `dataset.map(layers)` before batching; draws follow the data set's seed, not
+    the layers'. Images are uint8 between ops, so a layer that computes is exact but for the rounding, 0.5:
 
-    - `CenterCrop`, `RandomFlip` in one direction, `ZeroPadding2D`: the same pixels.
-    - `RandomCrop`: a window by the same law where the image is larger than the crop on both sides. Where one side
-      is equal, Keras cuts at the centre, and stretches a part of an image that is smaller: the op `RandomCrop` draws,
-      and takes the largest centred window.
-    - `Resizing`, bilinear: 1 grey level with DALI; with `antialias` a few, on edges.
+    - `CenterCrop`, `RandomFlip` in one direction, `ZeroPadding2D`: the same pixels; an image smaller than the
+      `CenterCrop` is resized, as in Keras.
+    - `RandomCrop`: a window by the same law where the image is larger than the crop on both sides. Where a side is
+      equal, Keras cuts at the centre; of an image that is smaller it stretches a part. The op `RandomCrop` draws, and
+      resizes the largest centred window of the crop's aspect.
+    - `Resizing`, bilinear; with `antialias` DALI is up to 8 grey levels off.
     - `RandomBrightness`, `RandomContrast`, `RandomRotation` with `fill_mode="constant"`.
     - `RandomColorDegeneration` (it is the op `RandomSaturation`), `RandomGrayscale(1.0)`: 0.03 beyond the rounding,
       as Keras takes 0.2989 for the weight of red.

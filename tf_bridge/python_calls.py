@@ -7,6 +7,11 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import tensorflow as tf
+
+# Functions for tf.data that are TensorFlow's already: tracing them through AutoGraph only blurs their errors.
+graph = tf.autograph.experimental.do_not_convert
+
 P = ParamSpec("P")
 T = TypeVar("T")
 

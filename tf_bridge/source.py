@@ -1,21 +1,16 @@
 """An epoch as a stream of batches: what both engines read, and how epochs are numbered."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from dali_pipe import reader
 from dali_pipe.geometry import Ints
 from dali_pipe.plan import KEEP, Plan
-from tf_bridge.python_calls import guarded
-
-# Functions for tf.data that are TensorFlow's already: tracing them through AutoGraph only blurs their errors.
-graph = tf.autograph.experimental.do_not_convert
 
 
 class EpochCounter:
@@ -114,32 +109,3 @@ class Source:
         rows[:, : head.shape[1]] = head
         reader.read_images_into(self.plan.records, places, rows[:, head.shape[1] :])
         return rows
-
-    def epochs(self, first: int | None = None) -> tf.data.Dataset:
-        """Epoch numbers as int64 scalars: `first`, else the counter's when asked; with `repeat` all that follow."""
-
-        def numbers() -> Iterator[int]:
-            self.plan.records.check_unchanged()
-            epoch = self.counter.value if first is None else first
-            yield epoch
-            while self.repeat:
-                yield (epoch := epoch + 1)
-
-        return tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int64))
-
-    def counted(self, batches: tf.data.Dataset, epoch: tf.Tensor, at: int = 1) -> tf.data.Dataset:
-        """The same batches of one epoch, telling the counter when the batch of index `at` is asked for."""
-        at = min(at, self.steps - 1)  # Keras never asks beyond the last
-
-        def begun(number: int) -> bool:
-            self.counter.begun(int(number))
-            return True
-
-        def tell() -> tf.Tensor:
-            return tf.numpy_function(guarded(begun), [epoch], tf.bool, stateful=True)
-
-        def pass_on(step: tf.Tensor, batch: tf.Tensor | tuple[tf.Tensor, ...]) -> tf.Tensor | tuple[tf.Tensor, ...]:
-            with tf.control_dependencies([tf.cond(step == at, tell, lambda: tf.constant(True))]):
-                return tf.nest.map_structure(tf.identity, batch)
-
-        return batches.enumerate().map(graph(pass_on))

@@ -1,7 +1,9 @@
 """A recipe in plain tf.data: the reference in parity tests, the baseline in benchmarks, the fallback without DALI."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -9,8 +11,8 @@ from dali_pipe import batch_ops, color_ops, image_header, ops
 from dali_pipe.ops import Op
 from dali_pipe.plan import FIRST_PARAMETER, LABEL
 from dali_pipe.recipe import Recipe
-from tf_bridge.python_calls import guarded
-from tf_bridge.source import Source, graph
+from tf_bridge.python_calls import graph, guarded
+from tf_bridge.source import Source
 
 _JPEG = image_header.FORMATS.index("jpeg")
 _DCT = {"accurate": "INTEGER_ACCURATE", "fast": "INTEGER_FAST"}
@@ -271,33 +273,48 @@ def finish(images: tf.Tensor, tickets: tf.Tensor, recipe: Recipe) -> tuple[tf.Te
     return tf.cast(images, recipe.dtype), labels
 
 
-def dataset(source: Source, num_threads: int) -> tf.data.Dataset:
-    """A tf.data pipeline whose every iterator runs the counter's next epoch."""
-    recipe, records = source.plan.recipe, source.plan.records
-    undersized = recipe.undersized(records.sizes(recipe.exif))
+class TFDataEngine:
+    """Runs one source's epochs."""
 
-    def read(epoch: tf.Tensor, step: tf.Tensor) -> Encoded:
-        image, ticket, header = tf.numpy_function(
-            guarded(source.encoded), [epoch, step], (tf.string, tf.int64, tf.int64), stateful=False
-        )
-        image.set_shape([None])
-        ticket.set_shape([None, source.lanes])
-        header.set_shape([None, 4])
-        return Encoded(image, ticket, header)
+    def __init__(self, source: Source, num_threads: int):
+        self._source, self._threads = source, num_threads
+        self._recipe = source.plan.recipe
+        self._undersized = self._recipe.undersized(source.plan.records.sizes(self._recipe.exif))
+        self._lock, self._number = threading.Lock(), 0
+        # One graph for all epochs: tracing it takes as long as decoding some hundred images.
+        numbers = tf.data.Dataset.from_generator(lambda: [self._number], output_signature=tf.TensorSpec((), tf.int64))
+        self._batches = numbers.flat_map(graph(self._epoch))
 
-    def load(encoded: Encoded) -> tuple[tf.Tensor, tf.Tensor]:
-        return one_image(encoded, recipe, undersized), encoded.ticket
+    def batches(self, epoch: int) -> Iterator[Any]:
+        """The batches of an epoch, in order."""
+        with self._lock:  # until the graph has asked for the number, which it does with the first batch
+            self._number = epoch
+            iterator = iter(self._batches)
+            first = next(iterator)
+        return itertools.chain([first], iterator)
 
-    def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-        batches = (
+    def _epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        """A read call a batch, images in parallel, uint8 until the batch is made."""
+        source, recipe = self._source, self._recipe
+
+        def read(step: tf.Tensor) -> Encoded:
+            image, ticket, header = tf.numpy_function(
+                guarded(source.encoded), [epoch, step], (tf.string, tf.int64, tf.int64), stateful=False
+            )
+            image.set_shape([None])
+            ticket.set_shape([None, source.lanes])
+            header.set_shape([None, 4])
+            return Encoded(image, ticket, header)
+
+        def load(encoded: Encoded) -> tuple[tf.Tensor, tf.Tensor]:
+            return one_image(encoded, recipe, self._undersized), encoded.ticket
+
+        return (
             tf.data.Dataset.range(source.steps)
-            .map(graph(lambda step: read(epoch, step)), num_parallel_calls=2)
+            .map(graph(read), num_parallel_calls=2)
             .unbatch()
-            .map(graph(load), num_parallel_calls=num_threads)
+            .map(graph(load), num_parallel_calls=self._threads)
             .batch(source.batch_size, drop_remainder=source.drop_remainder)
             .map(graph(lambda images, tickets: finish(images, tickets, recipe)))
             .prefetch(2)
         )
-        return source.counted(batches, epoch)
-
-    return source.epochs().flat_map(graph(one_epoch))

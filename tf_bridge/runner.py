@@ -1,0 +1,94 @@
+"""Epochs run from Python, behind one tf.data dataset.
+
+An engine begins each epoch anew: its order may need index files, or a pipeline of its own. Here the epochs become one
+dataset whose every iterator runs the counter's next epoch, so that `map`, `take` and Keras get fresh epochs;
+batches pass by reference, at about 0.2 ms each. And since Python hands them over, an error can say which record it was.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tf_bridge import culprit
+from tf_bridge.python_calls import graph, guarded
+from tf_bridge.source import Source
+
+AHEAD = 3  # batches that an engine may have in work when one fails
+
+
+@dataclass
+class _Run:
+    epoch: int
+    batches: Iterator[Any]
+
+
+class Runner:
+    """Makes one dataset of a source's epochs.
+
+    Args:
+        source: what the epochs are.
+        batches: begins an epoch, by its number, and gives its batches.
+        engine: who decodes: "dali" or "tfdata".
+        spec: of a batch.
+    """
+
+    def __init__(self, source: Source, batches: Callable[[int], Iterator[Any]], engine: str, spec: tuple[Any, Any]):
+        self._source, self._begin_epoch, self._engine, self._spec = source, batches, engine, spec
+        self._runs: dict[int, _Run] = {}
+        self._tokens = itertools.count()
+
+    def dataset(self) -> tf.data.Dataset:
+        """The dataset; its cardinality is known."""
+        tokens = tf.data.Dataset.from_generator(self._begin, output_signature=tf.TensorSpec((), tf.int64))
+        batches = tokens.flat_map(graph(self._batches))
+        count = tf.data.INFINITE_CARDINALITY if self._source.repeat else self._source.steps
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False  # a batch is counted when it is handed out
+        return batches.apply(tf.data.experimental.assert_cardinality(count)).with_options(options)
+
+    def _begin(self) -> Iterator[int]:
+        """A token for each epoch of one iterator; what it stands for goes when the iterator does."""
+        number = self._source.counter.value
+        while True:
+            self._source.plan.records.check_unchanged()
+            token = next(self._tokens)
+            try:
+                self._runs[token] = _Run(number, self._begin_epoch(number))
+            except tf.errors.OpError as error:
+                raise self._explained(error, number, 0) from error
+            try:
+                yield token
+            finally:
+                del self._runs[token]
+            if not self._source.repeat:
+                return
+            number += 1
+
+    def _batches(self, token: tf.Tensor) -> tf.data.Dataset:
+        def batch(step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            # Not tf.numpy_function: that would copy every batch twice.
+            parts = tf.py_function(guarded(self._next), [token, step], [spec.dtype for spec in self._spec])
+            for part, spec in zip(parts, self._spec, strict=True):
+                part.set_shape(spec.shape)
+            return tuple(parts)
+
+        return tf.data.Dataset.range(self._source.steps).map(graph(batch))
+
+    def _next(self, token: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        run, place = self._runs[int(token)], int(step)
+        if place == min(1, self._source.steps - 1):  # Keras never asks beyond the last
+            self._source.counter.begun(run.epoch)
+        try:
+            return next(run.batches)
+        except tf.errors.OpError as error:
+            raise self._explained(error, run.epoch, place) from error
+
+    def _explained(self, error: Exception, epoch: int, step: int) -> Exception:
+        """An error that names the record that caused this one."""
+        source = self._source
+        failed = source.order(epoch)[step * source.batch_size : (step + AHEAD) * source.batch_size]
+        found = culprit.find(source.plan.records, failed, self._engine)
+        return found or RuntimeError(f"{self._engine} failed, though it can decode each of the images: {error}")
