@@ -82,12 +82,11 @@ def test_where_the_window_is_drawn() -> None:
     assert tuple(page[top, left]) == sheet.FRAME  # letterboxed: 200x100 is drawn as 120x60 in 120x120
     image = page[top + 30 : top + 90, left : left + 120]
     marked = (image == sheet.MARK).all(-1)
-    inside = np.zeros_like(marked)
-    inside[6:36, 12:48] = True  # 0.6 of the window
-    assert not marked[inside].any() and (image[inside] == 0).all()
-    for row, column in ((3, 30), (37, 30), (20, 9), (20, 49)):
-        assert marked[row, column]
-    assert marked.sum() == 2 * 2 * (30 + 36) + 2 * 2 * 2 * 6 - 2 * 2 * 2  # two pixels wide, one away from the window
+    expected = np.zeros_like(marked)
+    expected[6 - 3 : 36 + 3, 12 - 3 : 48 + 3] = True  # around 0.6 of the window, a dark pixel between
+    expected[6 - 1 : 36 + 1, 12 - 1 : 48 + 1] = False
+    assert np.array_equal(marked, expected)
+    assert (image[6:36, 12:48] == 0).all()
 
 
 @pytest.mark.parametrize("size", [(8, 8), (40, 40), (160, 160), (100, 700), (900, 300)])
@@ -123,7 +122,7 @@ def test_captions_name_classes() -> None:
 
 
 def test_words_fit_and_have_letters() -> None:
-    assert sheet.drawable("Bézier × 日本 · 1…") == "Bezier x ?? · 1…"
+    assert sheet.drawable("Bézier × 日本 · 1…") == "Bezier x ?? · 1..."
     long = "a very long class name, as WordNet has them"
     short = sheet.shortened(long, 15, 120)
     assert short.endswith("…") and long.startswith(short[:-1])
@@ -149,11 +148,8 @@ def test_tiles_keep_their_pixels_where_they_can(size: tuple[int, int], drawn: tu
         (["FOLDER", "--epoch", "-1"], ["must be 0 or a positive int"]),
         (["FOLDER", "--seed", "-1"], ["`seed` must be"]),
         (["FOLDER", "--output", "sheet.jpg"], ["must be a file that ends in .png"]),
-        (["BROKEN", "--engine", "tfdata"], ["tfdata on cpu stopped: jpeg::Uncompress failed"]),
-        (
-            ["BROKEN", "--engine", "dali"],
-            ["dali on cpu stopped: Failed to decode sample", "data.tfrecord-00000-of-00001"],
-        ),
+        (["BROKEN", "--engine", "tfdata"], ["tfdata on cpu stopped: ", "00000-of-00001, record at byte 0", "jpeg::"]),
+        (["BROKEN", "--engine", "dali"], ["dali on cpu stopped: ", "00000-of-00001, record at byte 0"]),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -170,6 +166,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     told = capsys.readouterr().err
     assert code == 2
     assert all(word in told.splitlines()[-1] for word in words), told
+    assert "Traceback" not in told.splitlines()[-1]
     assert not (tmp_path / "sheet.png").exists()
 
 

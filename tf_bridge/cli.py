@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
@@ -155,10 +156,22 @@ def _png(text: str) -> Path:
 
 
 def _quiet() -> None:
-    """Silence start-up noise that no user can act on; must run before TensorFlow is imported."""
+    """Load TensorFlow and DALI's plugin without the lines they print that no user can act on.
+
+    Some come from C++ before any log level counts, so the descriptor itself is turned away meanwhile.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        for module in ("tensorflow", "nvidia.dali.plugin.tf"):
+            with suppress(Exception):  # whoever needs it will hear why it cannot be loaded
+                import_module(module)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -172,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 130
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
+    except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
         if arguments.verbose:
             raise
         print(f"dali-tf: error: {error}", file=sys.stderr)

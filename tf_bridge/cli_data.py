@@ -77,8 +77,10 @@ def batches(dataset: ImageDataset) -> Iterator[tuple[NDArray[Any], NDArray[Any]]
 
 
 def _gist(message: str) -> str:
-    """What went wrong, in one line: TensorFlow adds its nodes, and DALI its traceback before and its state after."""
-    if "encountered:" in message:
+    """What went wrong, in one line, out of TensorFlow's nodes and tracebacks: our own error, or else DALI's."""
+    if ours := re.search(r"RecordError: (.*?)(\nTraceback|$)", message, re.DOTALL):
+        message = ours[1]
+    elif "encountered:" in message:
         message = message.split("encountered:")[1].split("Current pipeline object")[0]
     message = re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*", "", message, flags=re.DOTALL)
     return " ".join(message.split())[:500]

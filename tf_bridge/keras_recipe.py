@@ -241,7 +241,8 @@ def from_keras(layers: Layers, *, dtype: DType = "float32", **recipe_options: An
     """The recipe that does what Keras preprocessing layers do in training, or an error that names the layer.
 
     Each layer draws for each image, as in `dataset.map(layers)` before batching; draws follow the data set's seed, not
-    the layers'. Images are uint8 between ops, so a layer that computes is exact but for the rounding, 0.5:
+    the layers'. Images are uint8 between ops, so a layer that computes is exact but for rounding,
+    half a grey level:
 
     - `CenterCrop`, `RandomFlip` in one direction, `ZeroPadding2D`: the same pixels; an image smaller than the
       `CenterCrop` is resized, as in Keras.

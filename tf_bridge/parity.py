@@ -2,35 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from dali_pipe import color_ops, ops
-from dali_pipe.batch_ops import MixUp
 from dali_pipe.device import resolve_device
-from dali_pipe.geometry import Ints
-from dali_pipe.ops import Op, Size
 from dali_pipe.plan import Plan
 from dali_pipe.recipe import Recipe
 from dali_pipe.records import Records
+from tf_bridge import choice
 from tf_bridge.cli_data import batches
 from tf_bridge.dataset import ImageDataset, from_records
+from tf_bridge.parity_layers import Layer, bound, layers
 
-# Ops that compute in floats: engines may round the last grey level differently. All others only move pixels.
-_ROUNDING: tuple[type[Op], ...] = (
-    ops.RandomResizedCrop,
-    ops.Resize,
-    ops.ResizeShorter,
-    ops.RandomRotation,
-    color_ops.RandomBrightness,
-    color_ops.RandomContrast,
-    color_ops.ColorMatrix,
-)
-_FLOATS_ALIKE = 1e-6
+_LABELS_ALIKE = 1e-6  # float labels are blends, each engine's own sum
 
 
 class Engine(NamedTuple):
@@ -44,13 +31,6 @@ class Engine(NamedTuple):
 
 
 REFERENCE = Engine("tfdata", "cpu")
-
-
-class Layer(NamedTuple):
-    """The beginning of a recipe, or all of it."""
-
-    name: str
-    recipe: Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,47 +89,16 @@ class Row:
 
 
 def engines() -> list[Engine]:
-    """The engines there are here beside the reference."""
-    if find_spec("nvidia") is None or find_spec("nvidia.dali_tf_plugin") is None:
-        return []
+    """The engines there are here beside the reference.
+
+    Raises:
+        ImportError: there is none: DALI cannot be loaded.
+    """
+    if fault := choice.dali_fault():
+        raise ImportError(f"There is no engine to hold against tf.data: DALI cannot be loaded ({fault})")
     gpus = len(tf.config.list_physical_devices("GPU"))
     has_gpu = resolve_device("auto", framework_gpus=gpus).kind == "gpu"
     return [Engine("dali", "cpu"), *([Engine("dali", "gpu")] if has_gpu else [])]
-
-
-def layers(recipe: Recipe) -> list[Layer]:
-    """The recipe's ops added one at a time, in uint8, then the whole recipe.
-
-    Beginnings after which images have no common size are passed over: they cannot be batched.
-    """
-    size: Size = (None, None)
-    found, names = list[Layer](), ["decode"]
-    for place, op in enumerate(recipe.steps):
-        size = op.output(size)
-        names.append(type(op).__name__)
-        if None not in size:
-            beginning = Recipe(recipe.steps[: place + 1], "uint8", dct=recipe.dct, exif=recipe.exif)
-            found.append(Layer(" + ".join(names).strip(), beginning))
-            names = [""]  # the next layer's name begins with the plus
-    return [*found, Layer(f"whole recipe, {recipe.dtype}", recipe)]
-
-
-def grey_bound(recipe: Recipe, sizes: Ints) -> int:
-    """Grey levels by which engines may differ before `Normalize`, on images of `sizes`: one for each op that rounds."""
-    resized = recipe.undersized(sizes)  # a crop that meets a smaller image resizes it
-    rounds = [isinstance(op, _ROUNDING) or place in resized for place, op in enumerate(recipe.steps)]
-    return sum(rounds) + isinstance(recipe.mix, MixUp)
-
-
-def bound(recipe: Recipe, sizes: Ints) -> float:
-    """What the largest difference may be, in the units of the recipe's images."""
-    levels = grey_bound(recipe, sizes)
-    if recipe.dtype == "uint8":
-        return levels
-    op = recipe.normalize or ops.Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-    highest = max(max(abs(m), abs(255 - m)) / s for m, s in zip(op.mean, op.std, strict=True))
-    # 1e-6 is what float32 needs with ImageNet's statistics; other types and statistics need more.
-    return levels / min(op.std) + max(1e-6, float(np.finfo(recipe.dtype).eps) * highest)
 
 
 def compare(
@@ -176,11 +125,10 @@ def compare(
         against: the engines to hold against tf.data; None is all there are.
 
     Raises:
-        RuntimeError: there is no engine to compare, or one stopped at an image.
+        ImportError: there is no engine to compare.
+        RuntimeError: an engine stopped at an image.
     """
     chosen = engines() if against is None else list(against)
-    if not chosen:
-        raise RuntimeError("There is no engine to compare with tf.data: DALI's TensorFlow plugin is not installed.")
     rows = []
     for layer in layers(recipe):
         datasets = [
@@ -237,7 +185,7 @@ class _Tally:
         self._differing += int(np.count_nonzero(difference))
         self._sum += float(difference.sum(dtype=np.float64))
         self._largest = max(self._largest, float(largest.max()))
-        self._labels_equal &= bool(np.allclose(reference[1], other[1], rtol=0, atol=_FLOATS_ALIKE))
+        self._labels_equal &= bool(np.allclose(reference[1], other[1], rtol=0, atol=_LABELS_ALIKE))
         classes = reference[1] if reference[1].ndim == 1 else reference[1].argmax(1)
         pairs = [
             Pair(n, int(c), a, b, float(top), float(m))

@@ -56,8 +56,9 @@ def grey_levels(images: NDArray[Any], recipe: Recipe) -> NDArray[np.float32]:
 
 
 def to_pixels(levels: NDArray[Any]) -> Pixels:
-    """Whole grey levels in 0-255."""
-    return np.clip(np.floor(levels + 0.5), 0, 255).astype(np.uint8)
+    """Whole grey levels in 0-255; what is no number is black."""
+    pixels: Pixels = np.clip(np.floor(np.nan_to_num(levels) + 0.5), 0, 255).astype(np.uint8)
+    return pixels
 
 
 def tile_size(height: int, width: int, smallest: int, largest: int) -> tuple[int, int]:
@@ -124,7 +125,7 @@ class Sheet:
 def drawable(words: str) -> str:
     """The words in letters that the font has: ASCII, without accents; `?` for what has no such form."""
     plain = unicodedata.normalize("NFKD", words.replace("×", "x"))
-    return "".join("?" if ord(c) > 126 and c not in "…·" else c for c in plain if not unicodedata.combining(c))
+    return "".join("?" if ord(c) > 126 and c != "·" else c for c in plain if not unicodedata.combining(c))
 
 
 def shortened(words: str, size: int, width: int) -> str:

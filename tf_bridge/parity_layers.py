@@ -1,0 +1,68 @@
+"""A recipe one op at a time, and how far engines may be apart after each."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dali_pipe import color_ops, ops
+from dali_pipe.batch_ops import MixUp
+from dali_pipe.geometry import Ints
+from dali_pipe.ops import Op, Size
+from dali_pipe.recipe import Recipe
+
+# Ops that compute in floats: engines may round the last grey level differently. All others only move pixels.
+_ROUNDING: tuple[type[Op], ...] = (
+    ops.RandomResizedCrop,
+    ops.Resize,
+    ops.ResizeShorter,
+    ops.RandomRotation,
+    color_ops.RandomBrightness,
+    color_ops.RandomContrast,
+    color_ops.ColorMatrix,
+)
+_ANTIALIASED = 9  # grey levels: the two filters are not the same code
+_FLOATS_ALIKE = 1e-6  # float32 with ImageNet's statistics; other types and statistics need more
+
+
+class Layer(NamedTuple):
+    """The beginning of a recipe, or all of it."""
+
+    name: str
+    recipe: Recipe
+
+
+def layers(recipe: Recipe) -> list[Layer]:
+    """The recipe's ops added one at a time, in uint8, then the whole recipe.
+
+    Beginnings after which images have no common size are passed over: they cannot be batched.
+    """
+    size: Size = (None, None)
+    found, names = list[Layer](), ["decode"]
+    for place, op in enumerate(recipe.steps):
+        size = op.output(size)
+        names.append(type(op).__name__)
+        if None not in size:
+            beginning = Recipe(recipe.steps[: place + 1], "uint8", dct=recipe.dct, exif=recipe.exif)
+            found.append(Layer(" + ".join(names).strip(), beginning))
+            names = [""]  # the next layer's name begins with the plus
+    return [*found, Layer(f"whole recipe, {recipe.dtype}", recipe)]
+
+
+def grey_bound(recipe: Recipe, sizes: Ints) -> int:
+    """Grey levels by which engines may differ before `Normalize`, on images of `sizes`."""
+    resized = recipe.undersized(sizes)  # a crop that meets a smaller image resizes it
+    levels = [
+        _ANTIALIASED if getattr(op, "antialias", False) else isinstance(op, _ROUNDING) or place in resized
+        for place, op in enumerate(recipe.steps)
+    ]
+    return sum(levels) + isinstance(recipe.mix, MixUp)
+
+
+def bound(recipe: Recipe, sizes: Ints) -> float:
+    """What the largest difference may be, in the units of the recipe's images."""
+    levels = grey_bound(recipe, sizes)
+    if recipe.dtype == "uint8":
+        return levels
+    op = recipe.normalize or ops.Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    highest = max(max(abs(m), abs(255 - m)) / s for m, s in zip(op.mean, op.std, strict=True))
+    return levels / min(op.std) + max(_FLOATS_ALIKE, float(np.finfo(recipe.dtype).eps) * highest)
