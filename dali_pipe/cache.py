@@ -1,4 +1,4 @@
-"""What scanning a shard found, kept on disk until the shard changes.
+"""What scanning or verifying a shard found, kept on disk until the shard changes.
 
 One file a shard. An entry is named by a hash of the shard's real path, what was asked of it, and the format version; it
 is valid while the shard's size, modification time, inode and the checksums of its first and last 4 KB are what they
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _EDGE = 4096
 Arrays = dict[str, NDArray[Any]]
 

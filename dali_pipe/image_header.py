@@ -89,5 +89,7 @@ def _pillow(data: bytes) -> ImageHeader:
         with Image.open(io.BytesIO(data)) as image:
             kind = (image.format or "").lower()
             return ImageHeader(kind if kind in FORMATS else "other", image.height, image.width)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnknownImage(f"its header claims too much. {error}") from error
     except Exception as error:
         raise UnknownImage(f"no image format begins with {data[:8].hex(' ') or 'nothing'}") from error

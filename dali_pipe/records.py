@@ -5,6 +5,7 @@ permutation is a selection of rows here, and no data is copied.
 """
 
 import glob
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,27 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dali_pipe import cache, example, image_header, tfrecord
-from dali_pipe.pages import Buffer, open_pages
+from dali_pipe.scan import RECORD, Fault, OnFault, Scan, Schema, Table, scan_shard
 from dali_pipe.tfrecord import RecordError
 
-Table = NDArray[np.void]
+__all__ = ["RECORD", "Fault", "Records", "Schema", "Table", "concatenate", "from_files", "open_shards", "stamp"]
 
-RECORD = np.dtype(
-    [
-        ("id", "i8"),  # ordinal in the whole split: keys the record's random draws
-        ("shard", "i4"),  # place of its file in `Records.shards`
-        ("offset", "i8"),  # of the frame in the shard, bytes
-        ("length", "i8"),  # of the frame, bytes
-        ("image_offset", "i8"),  # of the encoded image in the shard, bytes
-        ("image_length", "i8"),
-        ("label", "i8"),  # as stored, before `Schema.label_offset`
-        ("height", "i4"),  # pixels as stored, before any turn by `orientation`
-        ("width", "i4"),
-        ("orientation", "u1"),  # EXIF's 1 to 8
-        ("format", "u1"),  # place in `image_header.FORMATS`
-    ]
-)
+log = logging.getLogger(__name__)
+
 _SIDEWAYS = 5  # EXIF orientations from here on exchange height and width
 
 
@@ -44,21 +31,6 @@ Stamp = tuple[int, int]  # size in bytes, mtime in ns
 def stamp(status: os.stat_result) -> Stamp:
     """What tells that a file is the same."""
     return status.st_size, status.st_mtime_ns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schema:
-    """Which features of an Example are the image and its label.
-
-    Attributes:
-        image_key: a bytes feature with one encoded image.
-        label_key: an int64 feature with one value; None where there are no labels, which then read 0.
-        label_offset: what the files call the first class; it is subtracted. 1 for ImageNet's `image/class/label`.
-    """
-
-    image_key: str = "image"
-    label_key: str | None = "label"
-    label_offset: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +43,8 @@ class Records:
         schema: where image and label are.
         classes: names of the classes, where the data set gives them.
         stamps: size and modification time of each shard when it was scanned; empty where there are no files.
+        faults: the unusable records that were left out when the view was opened, in order. They stay with the whole
+            view and with what `exclude` leaves of it; no other selection has them.
     """
 
     shards: tuple[Path, ...]
@@ -78,6 +52,7 @@ class Records:
     schema: Schema
     classes: tuple[str, ...] = ()
     stamps: tuple[Stamp, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -106,7 +81,7 @@ class Records:
         if not isinstance(index, slice):
             index = np.asarray(index)
             index = index if index.size else index.astype(np.int64)  # numpy takes [] for floats
-        return replace(self, table=self.table[index])
+        return replace(self, table=self.table[index], faults=())
 
     def take(self, count: int) -> "Records":
         """The first `count` records, or all if there are fewer."""
@@ -132,7 +107,7 @@ class Records:
         unwanted = np.fromiter(ids, np.int64)
         if (missing := np.setdiff1d(unwanted, self.ids)).size:
             raise ValueError(f"`ids` must be of records in this view. Received: {missing[:10].tolist()}")
-        return self.select(~np.isin(self.ids, unwanted))
+        return replace(self, table=self.table[~np.isin(self.ids, unwanted)])
 
     def check_unchanged(self) -> None:
         """Raise if a shard has gone or changed since it was scanned: its records may be anywhere now.
@@ -165,27 +140,31 @@ def _count(name: str, value: int) -> int:
 
 def concatenate(parts: Sequence[Records]) -> Records:
     """The records of views of the same shards, one after the other."""
-    return replace(parts[0], table=np.concatenate([part.table for part in parts]))
+    faults = tuple(fault for part in parts for fault in part.faults)
+    return replace(parts[0], table=np.concatenate([part.table for part in parts]), faults=faults)
 
 
 def from_files(
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], schema: Schema | None = None
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    schema: Schema | None = None,
+    on_error: OnFault = "raise",
 ) -> Records:
     """All records of plain TFRecord files, in the order of the files.
 
     Args:
         files: a path, a glob pattern (its matches in sorted order), or a sequence of these.
         schema: where image and label are; `Schema()` if not given.
+        on_error: "raise", or "skip" to leave unusable records out and list them in `Records.faults`.
 
     Raises:
         FileNotFoundError: nothing matches.
-        RecordError: a shard or record is unusable; names it.
+        RecordError: a shard or, with `on_error="raise"`, a record is unusable; names it.
     """
     patterns = [files] if isinstance(files, str | os.PathLike) else list(files)
     paths = [path for pattern in patterns for path in _matches(os.fspath(pattern))]
     if not paths:
         raise FileNotFoundError(f"`files` must match at least one TFRecord file. Received: {files!r}")
-    return open_shards(paths, schema or Schema())
+    return open_shards(paths, schema or Schema(), on_error)
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -198,27 +177,49 @@ def _matches(pattern: str) -> list[Path]:
     return files
 
 
-def open_shards(paths: Sequence[Path], schema: Schema) -> Records:
+def open_shards(paths: Sequence[Path], schema: Schema, on_error: OnFault = "raise") -> Records:
     """Scan shards, or take their scan from the cache; ids count through all of them.
 
     Every record's header is checked, so that nothing is built over a record that would give garbage or a crash.
 
     Raises:
-        RecordError: a shard or record is unusable; names it.
+        RecordError: a shard or, with `on_error="raise"`, a record is unusable; names it.
     """
     from tqdm import tqdm
 
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f'`on_error` must be "raise" or "skip". Received: on_error={on_error!r}')
+    paths = [Path(os.path.abspath(path)) for path in paths]  # a program may change its folder later
     stamps = tuple(stamp(os.stat(path)) for path in paths)  # before they are read, so that a change meanwhile shows
     with ThreadPoolExecutor(max_workers=min(8, len(paths) or 1)) as pool:
-        scans = pool.map(lambda path: scan_shard(path, schema), paths)
-        tables = list(tqdm(scans, "Scanning shards", len(paths), leave=False, delay=1, disable=None))
-    for place, table in enumerate(tables):
-        table["shard"] = place
-    table = np.concatenate(tables) if tables else np.empty(0, RECORD)
-    table["id"] = np.arange(len(table))
-    records = Records(tuple(paths), table, schema, stamps=stamps)
+        scans = pool.map(lambda path: _scanned(path, schema, on_error), paths)
+        done = list(tqdm(scans, "Scanning shards", len(paths), leave=False, delay=1, disable=None))
+    records = _joined(tuple(paths), schema, stamps, done)
+    if bad := len(records.faults):
+        log.warning("%d of %d records are unusable and left out.", bad, len(records) + bad)
     _check_label_offset(records)
     return records
+
+
+def _scanned(path: Path, schema: Schema, on_error: OnFault) -> Scan:
+    try:
+        return scan_shard(path, schema, on_error)
+    except RecordError as error:
+        if on_error == "raise":
+            raise
+        reason = f"{error.reason} `on_error` leaves out single records, and no record can be told here."
+        raise RecordError(path, error.offset, reason) from None
+
+
+def _joined(paths: tuple[Path, ...], schema: Schema, stamps: tuple[Stamp, ...], scans: Sequence[Scan]) -> Records:
+    first, faults = 0, list[Fault]()
+    for place, scan in enumerate(scans):
+        scan.table["shard"] = place
+        scan.table["id"] += first
+        faults += [Fault(place, first + fault.id, fault.offset, fault.reason) for fault in scan.faults]
+        first += len(scan)
+    table = np.concatenate([scan.table for scan in scans]) if scans else np.empty(0, RECORD)
+    return Records(paths, table, schema, stamps=stamps, faults=tuple(faults))
 
 
 def _check_label_offset(records: Records) -> None:
@@ -229,73 +230,3 @@ def _check_label_offset(records: Records) -> None:
             f"label_offset={records.schema.label_offset}, but {records.where(place)}, "
             f"has label {low + records.schema.label_offset}"
         )
-
-
-def scan_shard(path: Path, schema: Schema) -> Table:
-    """The table of one shard's records, from the cache where it holds; `id` and `shard` are left at 0."""
-    kind = f"headers\0{schema.image_key}\0{schema.label_key}"
-    now = cache.fingerprint(path)
-    known = cache.load(path, kind, now)
-    if known is not None and known["table"].dtype == RECORD:
-        return known["table"]
-    with open_pages(path) as data:
-        offsets, lengths = tfrecord.frames(path, data)
-        table = np.zeros(len(offsets), RECORD)
-        table["offset"], table["length"] = offsets, lengths
-        rows = [_headers(path, data, at, n, schema) for at, n in zip(offsets.tolist(), lengths.tolist(), strict=True)]
-    for name, column in zip(_HEADER_COLUMNS, zip(*rows, strict=True), strict=True):
-        table[name] = column
-    cache.store(path, kind, now, {"table": table})
-    return table
-
-
-_HEADER_COLUMNS = ("image_offset", "image_length", "label", "height", "width", "orientation", "format")
-
-
-def _headers(path: Path, data: Buffer, offset: int, length: int, schema: Schema) -> tuple[int, ...]:
-    """The columns that lie inside one record; raises RecordError where the record breaks the schema."""
-    start, end = offset + tfrecord.HEADER, offset + length - tfrecord.FOOTER
-    try:
-        features = example.features(data, start, end)
-        image, image_end = _image(data, features, schema.image_key)
-        label = _label(data, features, schema.label_key)
-        header = image_header.read_header(data, image, image_end)
-    except (_SchemaError, example.MalformedExample) as error:
-        raise RecordError(path, offset, str(error)) from None
-    except image_header.UnknownImage as error:
-        raise RecordError(path, offset, f"feature {schema.image_key!r} is not an image: {error}") from None
-    kind = image_header.FORMATS.index(header.format)
-    return image, image_end - image, label, header.height, header.width, header.orientation, kind
-
-
-class _SchemaError(ValueError):
-    """A record without the features the schema asks for."""
-
-
-def _feature(features: dict[bytes, example.Feature], key: str, kind: str, argument: str) -> example.Feature:
-    feature = features.get(key.encode())
-    if feature is None:
-        there = ", ".join(sorted(repr(k.decode("utf-8", "replace")) for k in features)) or "none"
-        raise _SchemaError(f"no feature {key!r}. The record's keys: {there}. Set `{argument}` to one of them.")
-    if feature.kind != kind:
-        raise _SchemaError(f"feature {key!r} must be {kind}; it is {feature.kind}. Set `{argument}` to another key.")
-    return feature
-
-
-def _image(data: Buffer, features: dict[bytes, example.Feature], key: str) -> tuple[int, int]:
-    values = example.bytes_values(data, _feature(features, key, "bytes", "image_key"))
-    if len(values) != 1 or values[0][0] == values[0][1]:
-        raise _SchemaError(
-            f"feature {key!r} must hold one image; it holds {len(values) or 'no'} values, or empty ones."
-        )
-    return values[0]
-
-
-def _label(data: Buffer, features: dict[bytes, example.Feature], key: str | None) -> int:
-    if key is None:
-        return 0
-    values = example.int64_values(data, _feature(features, key, "int64", "label_key"))
-    if len(values) != 1:
-        count = len(values) if len(values) <= 16 else "more than 16"
-        raise _SchemaError(f"feature {key!r} must hold one label; it holds {count or 'no'} values.")
-    return values[0]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from dali_pipe import records as records_lib
-from dali_pipe.records import Records, Schema
+from dali_pipe.records import Fault, Records
+from dali_pipe.scan import MAX_PIXELS, OnFault, Schema
 from dali_pipe.tfrecord import RecordError
 
 _NAME = re.compile(r"(?P<name>[A-Za-z]\w*)(/(?P<config>[\w+.\-]+))?(:(?P<version>\d+\.\d+\.\d+))?")
@@ -56,7 +57,13 @@ class Dataset:
     features: Mapping[str, str]
     supervised: tuple[str, str] | None
 
-    def schema(self, image_key: str | None = None, label_key: str | None = None, label_offset: int = 0) -> Schema:
+    def schema(
+        self,
+        image_key: str | None = None,
+        label_key: str | None = None,
+        label_offset: int = 0,
+        max_pixels: int = MAX_PIXELS,
+    ) -> Schema:
         """Where image and label are: as given, else the supervised pair, else the only candidate.
 
         Raises:
@@ -69,6 +76,7 @@ class Dataset:
             image_key=image_key or image or self._only("image", "image_key"),
             label_key=label_key or label or self._only("classLabel", "label_key"),
             label_offset=label_offset,
+            max_pixels=max_pixels,
         )
 
     def _only(self, kind: str, argument: str) -> str:
@@ -273,14 +281,22 @@ def _absolute(value: float | None, unit: str, split: Split, default: int) -> int
     return math.trunc(value)
 
 
-def open_split(dataset: Dataset, spec: str, schema: Schema) -> Records:
+def open_split(dataset: Dataset, spec: str, schema: Schema, on_error: OnFault = "raise") -> Records:
     """The records of a split string, in file order: what TFDS reads with `interleave_cycle_length=1`.
 
-    A record's id is its ordinal in its split; in a sum of splits, those of later splits count on.
+    A record's id is its ordinal in its split; in a sum of splits, those of later splits count on. Slices are cut before
+    anything is left out.
+
+    Args:
+        dataset: whose.
+        spec: as TFDS spells it.
+        schema: where image and label are.
+        on_error: "raise", or "skip" to leave unusable records out and list the slices' in `Records.faults`.
 
     Raises:
         ValueError: as `slices`.
-        RecordError: a shard or record is unusable, or a shard does not hold what the metadata say.
+        RecordError: a shard or, with `on_error="raise"`, a record is unusable, or a shard does not hold what the
+            metadata say.
     """
     parts = slices(dataset, spec)
     wanted = list({split.name: split for split, _, _ in parts}.values())
@@ -293,13 +309,25 @@ def open_split(dataset: Dataset, spec: str, schema: Schema) -> Records:
         raise FileNotFoundError(
             f"{missing[0]}: the shard is not there, but dataset_info.json names it. Prepare the data set again."
         )
-    everything = records_lib.open_shards([path for path, _ in shards], schema)
-    found = np.bincount(everything.table["shard"], minlength=len(shards))
-    for (path, count), have in zip(shards, found.tolist(), strict=True):
+    everything = records_lib.open_shards([path for path, _ in shards], schema, on_error)
+    _check_counts(everything, [count for _, count in shards])
+    first = dict(zip((s.name for s in wanted), np.cumsum([0, *map(len, wanted)]).tolist(), strict=False))
+    spans = [(first[s.name] + low, first[s.name] + high) for s, low, high in parts]
+    index = np.concatenate([np.arange(*np.searchsorted(everything.ids, span)) for span in spans])
+    faults = tuple(fault for low, high in spans for fault in _between(everything.faults, low, high))
+    return replace(everything.select(index), faults=faults, classes=dataset.classes(schema.label_key))
+
+
+def _check_counts(records: Records, counts: list[int]) -> None:
+    held = np.concatenate([records.table["shard"], np.array([fault.shard for fault in records.faults], np.int64)])
+    for path, count, have in zip(
+        records.shards, counts, np.bincount(held, minlength=len(counts)).tolist(), strict=True
+    ):
         if have != count:
             raise RecordError(
                 path, None, f"the shard holds {have} records; dataset_info.json says {count}. Prepare it again."
             )
-    first = dict(zip((s.name for s in wanted), np.cumsum([0, *map(len, wanted)]).tolist(), strict=False))
-    index = np.concatenate([np.arange(first[s.name] + low, first[s.name] + high) for s, low, high in parts])
-    return replace(everything.select(index), classes=dataset.classes(schema.label_key))
+
+
+def _between(faults: tuple[Fault, ...], low: int, high: int) -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults if low <= fault.id < high)

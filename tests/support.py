@@ -53,7 +53,7 @@ def example(features: Mapping[str, Value]) -> bytes:
             feature.int64_list.value.extend(values)
         else:
             feature.float_list.value.extend(values)
-    return bytes(message.SerializeToString())
+    return bytes(message.SerializeToString(deterministic=True))  # test names hold it
 
 
 def write_shard(path: Path, payloads: Iterable[bytes]) -> Path:

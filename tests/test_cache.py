@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dali_pipe import cache, pages, records, tfrecord
-from dali_pipe.records import Schema
+from dali_pipe import cache, pages, records, scan, tfrecord
+from dali_pipe.scan import Schema
 from tests import support
 
 SCHEMA = Schema()
@@ -49,12 +49,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         found.append(path)
         return pages.open_pages(path)
 
-    monkeypatch.setattr("dali_pipe.records.open_pages", counted)
+    monkeypatch.setattr("dali_pipe.scan.open_pages", counted)
     return found
 
 
 def _labels(path: Path) -> list[int]:
-    labels: list[int] = records.scan_shard(path, SCHEMA)["label"].tolist()
+    labels: list[int] = scan.scan_shard(path, SCHEMA).table["label"].tolist()
     return labels
 
 
@@ -63,11 +63,11 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def test_a_second_scan_does_not_read_the_shard(shard: Path, reads: list[Path]) -> None:
-    first = records.scan_shard(shard, SCHEMA)
-    second = records.scan_shard(shard, SCHEMA)
+    first = scan.scan_shard(shard, SCHEMA).table
+    second = scan.scan_shard(shard, SCHEMA).table
     assert reads == [shard]
     np.testing.assert_array_equal(first, second)
-    assert second.dtype == records.RECORD
+    assert second.dtype == scan.RECORD
 
 
 def test_a_relative_path_or_a_link_finds_the_same_entry(
@@ -194,7 +194,7 @@ def test_entries_differ_by_what_was_asked(tmp_path: Path, cache_folder: Path) ->
     shard = support.write_shard(tmp_path / "data.tfrecord", [payload])
     schemas = [Schema(), Schema(image_key="image2"), Schema(label_key="label2"), Schema(label_key=None)]
     for _ in range(2):
-        rows = [records.scan_shard(shard, schema)[0] for schema in schemas]
+        rows = [scan.scan_shard(shard, schema).table[0] for schema in schemas]
         assert [(row["label"], row["height"]) for row in rows] == [(1, 30), (1, 50), (2, 30), (0, 30)]
     assert len(_entries(cache_folder)) == 4
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import support
+from tests import odd_images, support
 
 PRELUDE = """
 import pathlib
@@ -130,6 +130,21 @@ for engine in ('dali', 'tfdata'):
     assert len(list(whole)) == 2
 """
     assert survive(folder, code).count("RAISED") == 2
+
+
+def test_bad_images_never_reach_dali_under_a_policy(folder: Path) -> None:
+    """A batch of DALI's in which one of several images fails often takes the process along."""
+    images = [support.photograph(k, 200, 300) for k in range(4)]
+    bad = [odd_images.IMAGES[name] for name in ("ff00_between_segments", "truncated_half", "gif")]
+    support.write_shards(folder, (images + bad) * 10, shards=2)
+    code = """
+for policy, count in (('skip', 40), ('repair', 60)):
+    ds = make(engine='dali', batch_size=32, on_error=policy, max_bad=0.5, drop_remainder=False)
+    for _ in range(3):
+        assert sum(len(y) for _, y in ds) == count
+print('ALIVE')
+"""
+    assert "ALIVE" in survive(folder, code, to_the_end=True)
 
 
 def test_a_multi_device_iterator_over_it_can_be_torn_down(folder: Path) -> None:

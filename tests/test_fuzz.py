@@ -57,13 +57,8 @@ def walk(payload: bytes) -> None:
     """Where protobuf reads an Example, the walk finds the same features; it may refuse, but never misread."""
     try:
         ours = example_lib.features(payload, 0, len(payload))
-        found = {
-            key: example_lib.bytes_values(payload, feature)
-            if feature.kind == "bytes"
-            else example_lib.int64_values(payload, feature, 10**6)
-            for key, feature in ours.items()
-            if feature.kind in ("bytes", "int64")
-        }
+        images = {k: example_lib.bytes_values(payload, f) for k, f in ours.items() if f.kind == "bytes"}
+        numbers = {k: example_lib.int64_values(payload, f, 10**6) for k, f in ours.items() if f.kind == "int64"}
     except example_lib.MalformedExample:
         return
     try:
@@ -73,9 +68,9 @@ def walk(payload: bytes) -> None:
     for key, feature in theirs.items():
         kind = feature.WhichOneof("kind")
         if kind == "bytes_list":
-            assert [payload[a:b] for a, b in found[key.encode()]] == list(feature.bytes_list.value)
+            assert [payload[a:b] for a, b in images[key.encode()]] == list(feature.bytes_list.value)
         elif kind == "int64_list":
-            assert found[key.encode()] == list(feature.int64_list.value)
+            assert numbers[key.encode()] == list(feature.int64_list.value)
 
 
 def look(image: bytes) -> None:

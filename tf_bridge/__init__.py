@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from tf_bridge.keras_layers import Preprocess
     from tf_bridge.keras_recipe import from_keras
     from tf_bridge.resnet import resnet18
+    from tf_bridge.resume import TrainingState, fit_resumable
 
 __all__ = [
     "EpochSync",
     "ImageDataset",
     "Preprocess",
+    "TrainingState",
+    "fit_resumable",
     "from_keras",
     "from_records",
     "from_tfds",
@@ -30,6 +33,8 @@ _HOME = {
     "EpochSync": "callbacks",
     "ImageDataset": "dataset",
     "Preprocess": "keras_layers",
+    "TrainingState": "resume",
+    "fit_resumable": "resume",
     "from_keras": "keras_recipe",
     "from_records": "dataset",
     "from_tfds": "dataset",

@@ -23,6 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     _train_parser(commands)
     _preview_parser(commands)
     _parity_parser(commands)
+    _verify_parser(commands)
     return parser
 
 
@@ -53,6 +54,7 @@ def _train_parser(commands: Commands) -> None:
         help="TFDS split (default: validation, or test) or TFRecord glob to validate on; 'none' to skip",
     )
     _engine_arguments(_pipeline_group(parser))
+    _policy_group(parser)
 
     training = parser.add_argument_group("training")
     training.add_argument("--batch-size", type=_positive, default=64, help="images a step")
@@ -64,6 +66,11 @@ def _train_parser(commands: Commands) -> None:
     training.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
     training.add_argument("--mixed-precision", action="store_true", help="compute in float16 (GPU) or bfloat16 (CPU)")
     training.add_argument("--output", type=Path, default=Path("runs/latest"), help="folder for checkpoints and logs")
+    training.add_argument("--resume", action="store_true", help="go on with the run in --output, if there is one")
+    training.add_argument(
+        "--save-every", type=_positive, default=None, metavar="STEPS",
+        help="save the run's state every so many steps too, not at each epoch's end only",
+    )  # fmt: skip
 
 
 def _preview_parser(commands: Commands) -> None:
@@ -97,6 +104,25 @@ def _parity_parser(commands: Commands) -> None:
     group.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
+def _verify_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "verify",
+        "tf_bridge.verify_command",
+        "find every bad record of a data set",
+        "Look at each record once: framing, checksums, schema, image header, and every image decoded whole by every "
+        "decoder there is. What is found is kept until a shard changes. Exit code 1 if something is bad. Without DATA: "
+        "the embedded data set.",
+    )
+    _data_group(parser)
+    parser.set_defaults(split="all", on_error="skip")
+    group = parser.add_argument_group("verifying")
+    group.add_argument("--max-pixels", type=_positive, default=178_956_970, help="most an image's header may claim")
+    group.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
+    group.add_argument("--fresh", action="store_true", help="look again at what was looked at before")
+    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
 def _data_group(parser: argparse.ArgumentParser) -> Group:
     data = parser.add_argument_group("data")
     data.add_argument(
@@ -122,6 +148,17 @@ def _pipeline_group(parser: argparse.ArgumentParser) -> Group:
     return pipeline
 
 
+def _policy_group(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("bad records")
+    group.add_argument(
+        "--on-error",
+        choices=("raise", "skip", "repair"),
+        default="raise",
+        help="raise: stop at one; skip: look at all once and leave them out; repair: keep what some decoder reads",
+    )
+    group.add_argument("--max-bad", type=_fraction, default=0.01, help="most that may be left out, 0 to 1")
+
+
 def _engine_arguments(pipeline: Group) -> None:
     pipeline.add_argument("--engine", choices=("auto", "dali", "tfdata"), default="auto", help="who does the work")
     pipeline.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="where it is done")
@@ -140,6 +177,16 @@ def _positive(text: str) -> int:
     value = int(text) if text.isdigit() else 0
     if value <= 0:
         raise argparse.ArgumentTypeError(f"must be a positive int. Received: {text!r}")
+    return value
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"must be a fraction, 0 to 1. Received: {text!r}")
     return value
 
 

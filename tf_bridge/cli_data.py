@@ -15,6 +15,8 @@ import dali_pipe as dp
 from dali_pipe import records as records_lib
 from dali_pipe import tfds_source
 from dali_pipe.cache import cache_folder
+from dali_pipe.scan import MAX_PIXELS, OnFault
+from tf_bridge import policy
 from tf_bridge.dataset import ImageDataset
 
 
@@ -32,16 +34,26 @@ def engine(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def open_records(arguments: argparse.Namespace) -> tuple[dp.Records, dp.Records | None]:
     """The records of the data, and those to validate on where `arguments.validation` or the data set has some."""
-    data, validation = arguments.data, arguments.validation
+    data, validation, on_fault = arguments.data, arguments.validation, _on_fault(arguments)
     if data is not None and _is_files(data):
         records = _from_files(arguments, data)
         return records, None if validation in (None, "none") else _from_files(arguments, validation)
     dataset = tfds_source.read_metadata(tfds_source.find(data or _embedded(), arguments.data_dir))
-    schema = dataset.schema(arguments.image_key, arguments.label_key, arguments.label_offset)
-    records = tfds_source.open_split(dataset, arguments.split, schema)
+    keys = (arguments.image_key, arguments.label_key, arguments.label_offset, _max_pixels(arguments))
+    schema = dataset.schema(*keys)
+    records = tfds_source.open_split(dataset, arguments.split, schema, on_fault)
     if validation is None:
         validation = next((name for name in ("validation", "test") if name in dataset.splits), "none")
-    return records, None if validation == "none" else tfds_source.open_split(dataset, validation, schema)
+    return records, None if validation == "none" else tfds_source.open_split(dataset, validation, schema, on_fault)
+
+
+def _on_fault(arguments: argparse.Namespace) -> OnFault:
+    """What to do over unusable records; commands without `--on-error` raise."""
+    return policy.on_fault(getattr(arguments, "on_error", "raise"))
+
+
+def _max_pixels(arguments: argparse.Namespace) -> int:
+    return int(getattr(arguments, "max_pixels", MAX_PIXELS))
 
 
 def _is_files(data: str) -> bool:
@@ -53,8 +65,9 @@ def _from_files(arguments: argparse.Namespace, files: str) -> dp.Records:
         image_key=arguments.image_key or "image",
         label_key=arguments.label_key or "label",
         label_offset=arguments.label_offset,
+        max_pixels=_max_pixels(arguments),
     )
-    return records_lib.from_files(files, schema)
+    return records_lib.from_files(files, schema, _on_fault(arguments))
 
 
 def _embedded() -> Path:

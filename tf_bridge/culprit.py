@@ -33,6 +33,6 @@ def find(records: Records, places: np.ndarray, engine: str) -> RecordError | Non
                 path,
                 int(row["offset"]),
                 f"{name} cannot decode the image (record {row['id']} of its split): {reason}. "
-                f"Leave it out with records.exclude([{row['id']}]).",
+                f'Leave it out with on_error="skip", or records.exclude([{row["id"]}]).',
             )
     return None

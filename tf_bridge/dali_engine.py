@@ -46,9 +46,12 @@ class DALIEngine:
         return plan.shuffle != "exact" or len(plan) <= plan.max_segments
 
     def epoch(self, epoch: int) -> tf.data.Dataset:
-        """One epoch, read by DALI's own reader."""
-        order, tickets = self._source.epoch(epoch)
-        batches = tf.data.Dataset.from_tensor_slices(self._source.pad(tickets))
+        """One epoch, from the source's start on, read by DALI's own reader."""
+        source = self._source
+        order, tickets = source.epoch(epoch)
+        # The tickets are cut from the whole epoch's, as MixUp's follow from where its batches begin.
+        batches = tf.data.Dataset.from_tensor_slices(source.pad(tickets)[source.start :])
+        order = order[source.start * source.batch_size :]
         return self._read([order], self._counted(batches, tf.constant(epoch, tf.int64)))
 
     def endless(self, first: int) -> tf.data.Dataset:
@@ -87,7 +90,7 @@ class DALIEngine:
         """
         if self._device == "cpu":
             return tickets  # the runner counts
-        at = min(PREFETCH, self._source.steps - 1)
+        at = min(PREFETCH, self._source.left - 1)
 
         def begun(number: int) -> bool:
             self._source.counter.begun(int(number))
@@ -111,12 +114,12 @@ class DALIEngine:
             batch.set_shape([None, None])
             return batch
 
-        steps = tf.data.Dataset.range(source.steps)
+        steps = tf.data.Dataset.range(source.start, source.steps)
         batches = steps.map(graph(rows), num_parallel_calls=2).prefetch(2)
         return self._dataset(pipeline.bytes_feed(source.lanes), batches)
 
     def _read(self, orders: list[Ints], tickets: tf.data.Dataset) -> tf.data.Dataset:
-        """DALI's reader along whole epochs, each filled up to full batches by repeating its last record."""
+        """DALI's reader along epochs, each filled up to full batches by repeating its last record."""
         filled = [np.pad(order, (0, -len(order) % self._source.batch_size), "edge") for order in orders]
         shards, index = self._index.write(np.concatenate(filled))
         padded = len(filled[0]) != len(orders[0])

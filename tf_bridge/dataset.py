@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from dali_pipe import tfds_source
 from dali_pipe.device import DeviceName
 from dali_pipe.plan import Plan, Shuffle
 from dali_pipe.recipe import Recipe
-from dali_pipe.records import Records, Schema
+from dali_pipe.records import Records
+from dali_pipe.scan import MAX_PIXELS, Schema
+from tf_bridge import policy
 from tf_bridge.choice import Choice, EngineName, choose
+from tf_bridge.policy import OnError, Outcome
 from tf_bridge.runner import Runner
 from tf_bridge.source import EpochCounter, Source
 from tf_bridge.tfdata_engine import TFDataEngine
@@ -47,16 +51,20 @@ class ImageDataset(tf.data.Dataset):
         engine: "dali" or "tfdata".
         device: "gpu" or "cpu".
         reason: why this engine and device, for people.
+        skipped: bad records that `on_error` left out, as `tf_bridge.verify.Finding`s.
+        repaired: bad records whose image it replaced.
     """
 
-    def __init__(self, source: Source, choice: Choice, num_threads: int):
-        self._source = source
+    def __init__(self, source: Source, choice: Choice, num_threads: int, outcome: Outcome | None = None):
+        self._source, self._choice, self._threads = source, choice, num_threads
         self.engine, self.device, self.reason = choice
         self.records, self.recipe = source.plan.records, source.plan.recipe
         self.seed, self.batch_size = source.plan.seed, source.batch_size
+        self._outcome = outcome or Outcome(self.records)
+        self.skipped, self.repaired = self._outcome.skipped, self._outcome.repaired
         self._on_gpu = _dali_engine(source, "gpu", num_threads) if self.device == "gpu" else None
         if self._on_gpu is not None:
-            self._batches = self._on_gpu.epoch(0)  # only `prefetch` and `with_options` may follow on a GPU
+            self._batches = self._on_gpu.epoch(self.epoch)  # only `prefetch` and `with_options` may follow on a GPU
         else:
             self._batches = Runner(source, self._begin(num_threads), self.engine, self._spec).dataset()
         super().__init__(self._batches._variant_tensor)
@@ -85,7 +93,7 @@ class ImageDataset(tf.data.Dataset):
 
     @property
     def _cardinality(self) -> int:
-        return int(tf.data.INFINITE_CARDINALITY) if self._source.repeat else self._source.steps
+        return int(tf.data.INFINITE_CARDINALITY) if self._source.repeat else self._source.left
 
     def cardinality(self) -> tf.Tensor:
         """Batches an iterator gives, an int64 scalar; `tf.data.INFINITE_CARDINALITY` with `repeat=True`."""
@@ -93,7 +101,7 @@ class ImageDataset(tf.data.Dataset):
 
     def __len__(self) -> int:
         """Batches of an epoch, with `repeat=True` too: `steps_per_epoch=len(ds)`."""
-        return self._source.steps
+        return self._source.left
 
     @property
     def epoch(self) -> int:
@@ -106,11 +114,40 @@ class ImageDataset(tf.data.Dataset):
             raise ValueError(f"`epoch` must not be negative. Received: epoch={epoch!r}")
         self._source.counter.value = int(epoch)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What its batches follow from, to tell whether a saved run had the same data; JSON can hold it."""
+        return self._source.identity
+
+    def rest(self, epoch: int, step: int) -> "ImageDataset":
+        """What is left of an epoch from batch `step` on: the very batches that the whole epoch gives there.
+
+        Its every iterator runs that rest again; this dataset's own epoch stays what it is. To go on with a run that
+        stopped, let `fit(dataset.rest(e, step), initial_epoch=e, epochs=e + 1)` finish the epoch and `set_epoch(e + 1)`
+        follow; `fit_resumable` does both.
+
+        Args:
+            epoch: counted from 0.
+            step: batches of it that are left out, from 0 to `len(self) - 1`.
+
+        Raises:
+            ValueError: there is no such batch, or the epochs are one endless stream.
+        """
+        source = self._source
+        if source.repeat:
+            raise ValueError("`rest` needs epochs that end. Received: a data set with repeat=True")
+        if epoch < 0 or not source.start <= step < source.steps:
+            raise ValueError(
+                f"`epoch` must not be negative, and `step` must be from {source.start} to {source.steps - 1}. "
+                f"Received: epoch={epoch!r}, step={step!r}"
+            )
+        return ImageDataset(source.rest(int(epoch), int(step)), self._choice, self._threads, self._outcome)
+
     def __iter__(self) -> Iterator[Any]:
         """An iterator over one epoch, or over all that follow with `repeat=True`."""
+        self.records.check_unchanged()  # here, where it is a Python exception still
         if self._on_gpu is None:
             return iter(self._batches)
-        self.records.check_unchanged()
         return iter((self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch))
 
     def __repr__(self) -> str:
@@ -140,6 +177,8 @@ def from_records(
     device: DeviceName = "auto",
     num_threads: int | None = None,
     shard: tuple[int, int] | None = None,
+    on_error: OnError = "raise",
+    max_bad: float = 0.01,
 ) -> ImageDataset:
     """A dataset of the records of a view.
 
@@ -157,9 +196,15 @@ def from_records(
         device: "gpu", "cpu"; "auto" takes a GPU that both DALI and TensorFlow can use.
         num_threads: CPU threads of the engine; None is one for each core this process may use.
         shard: `(rank, replicas)`: every `replicas`-th record of the epoch's order, from the `rank`-th.
+        on_error: what becomes of bad records. "raise": the iterator raises when it meets one; DALI, where one of many
+            images in a batch fails, may end the process instead. "skip" and "repair" look at every record before
+            anything is built, once, and keep what they find until a shard changes: records that some decoder cannot
+            read are left out, or replaced by a PNG of the same pixels where another decoder reads them. Order and draws
+            of the others stay, and every engine reads the same records.
+        max_bad: most that may be left out, as a fraction of the records.
 
     Raises:
-        ValueError: an argument is out of range; names it.
+        ValueError: an argument is out of range, or more than `max_bad` of the records is bad; names it.
         DeviceUnavailableError: a GPU was asked for and there is none.
     """
     if not isinstance(recipe, Recipe):
@@ -169,15 +214,18 @@ def from_records(
             raise ValueError(f"`{name}` must be a positive int. Received: {name}={value!r}")
     rank, replicas = shard or (0, 1)
     plan = Plan(records, recipe, _seed(seed), recipe.random if shuffle is None else shuffle, rank, replicas)
+    choice = choose(engine, device, recipe)
+    threads = num_threads or available_cores()
+    outcome = policy.apply(records, on_error, max_bad, exif=recipe.exif, num_threads=threads)
+    plan = replace(plan, records=outcome.records)
     source = Source(
         plan, batch_size, recipe.random if drop_remainder is None else drop_remainder, repeat, EpochCounter()
     )
     _check_size(source)
-    choice = choose(engine, device, recipe)
     _check_labels(plan)
     if advice := plan_lib.mixing(plan, batch_size):
         log.warning(advice)
-    return ImageDataset(source, choice, num_threads or available_cores())
+    return ImageDataset(source, choice, threads, outcome)
 
 
 def available_cores() -> int:
@@ -225,6 +273,7 @@ def from_tfds(
     image_key: str | None = None,
     label_key: str | None = None,
     label_offset: int = 0,
+    max_pixels: int = MAX_PIXELS,
     **options: Any,
 ) -> ImageDataset:
     """A dataset from a prepared TFDS data set.
@@ -238,6 +287,7 @@ def from_tfds(
         image_key: the feature with the image; None takes the supervised pair's, or the only image.
         label_key: the feature with the label; None takes the supervised pair's, or the only class label.
         label_offset: what the files call the first class.
+        max_pixels: most that an image's header may claim; a record beyond is bad.
         **options: as `from_records`.
 
     Raises:
@@ -246,8 +296,8 @@ def from_tfds(
         ValueError: an argument is out of range; names it.
     """
     dataset = tfds_source.read_metadata(tfds_source.find(data, data_dir))
-    schema = dataset.schema(image_key, label_key, label_offset)
-    records = tfds_source.open_split(dataset, split, schema)
+    schema = dataset.schema(image_key, label_key, label_offset, max_pixels)
+    records = tfds_source.open_split(dataset, split, schema, policy.on_fault(options.get("on_error", "raise")))
     return from_records(records, recipe=recipe, batch_size=batch_size, **options)
 
 
@@ -259,6 +309,7 @@ def from_tfrecords(
     image_key: str = "image",
     label_key: str | None = "label",
     label_offset: int = 0,
+    max_pixels: int = MAX_PIXELS,
     **options: Any,
 ) -> ImageDataset:
     """A dataset from plain TFRecord files of `tf.train.Example`s.
@@ -270,6 +321,7 @@ def from_tfrecords(
         image_key: the bytes feature with the encoded image; ImageNet's is "image/encoded".
         label_key: the int64 feature with the label; ImageNet's is "image/class/label". None: all labels are 0.
         label_offset: what the files call the first class; it is subtracted. ImageNet's labels start at 1.
+        max_pixels: most that an image's header may claim; a record beyond is bad.
         **options: as `from_records`.
 
     Raises:
@@ -277,6 +329,6 @@ def from_tfrecords(
         RecordError: a shard or record is unusable; names it.
         ValueError: an argument is out of range; names it.
     """
-    schema = Schema(image_key=image_key, label_key=label_key, label_offset=label_offset)
-    records = records_lib.from_files(files, schema)
+    schema = Schema(image_key=image_key, label_key=label_key, label_offset=label_offset, max_pixels=max_pixels)
+    records = records_lib.from_files(files, schema, policy.on_fault(options.get("on_error", "raise")))
     return from_records(records, recipe=recipe, batch_size=batch_size, **options)

@@ -44,7 +44,7 @@ class Runner:
         """The dataset; its cardinality is known."""
         tokens = tf.data.Dataset.from_generator(self._begin, output_signature=tf.TensorSpec((), tf.int64))
         batches = tokens.flat_map(graph(self._batches))
-        count = tf.data.INFINITE_CARDINALITY if self._source.repeat else self._source.steps
+        count = tf.data.INFINITE_CARDINALITY if self._source.repeat else self._source.left
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False  # a batch is counted when it is handed out
         return batches.apply(tf.data.experimental.assert_cardinality(count)).with_options(options)
@@ -58,7 +58,7 @@ class Runner:
             try:
                 self._runs[token] = _Run(number, self._begin_epoch(number))
             except tf.errors.OpError as error:
-                raise self._explained(error, number, 0) from error
+                raise self._explained(error, number, self._source.start) from error
             try:
                 yield token
             finally:
@@ -75,7 +75,7 @@ class Runner:
                 part.set_shape(spec.shape)
             return tuple(parts)
 
-        return tf.data.Dataset.range(self._source.steps).map(graph(batch))
+        return tf.data.Dataset.range(self._source.start, self._source.steps).map(graph(batch))
 
     def _next(self, token: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         run, place = self._runs[int(token)], int(step)

@@ -1,9 +1,11 @@
 """An epoch as a stream of batches: what both engines read, and how epochs are numbered."""
 
+import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from dali_pipe import reader
 from dali_pipe.geometry import Ints
 from dali_pipe.plan import KEEP, Plan
+from dali_pipe.records import Records
 
 
 class EpochCounter:
@@ -32,6 +35,17 @@ class EpochCounter:
                 self.value = epoch + 1
 
 
+class FixedEpoch(EpochCounter):
+    """Every iterator runs this epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self.value = epoch
+
+    def begun(self, epoch: int) -> None:
+        """Changes nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """The batches of each epoch.
@@ -42,6 +56,7 @@ class Source:
         drop_remainder: leave out the last, partial batch.
         repeat: one endless stream of epochs instead of one epoch an iterator.
         counter: numbers the epochs.
+        start: the batch that an iterator begins with; batches are numbered as in the whole epoch all the same.
     """
 
     plan: Plan
@@ -49,6 +64,7 @@ class Source:
     drop_remainder: bool
     repeat: bool
     counter: EpochCounter
+    start: int = 0
 
     epoch: Callable[[int], tuple[Ints, Ints]] = field(init=False, repr=False)  # order and tickets of an epoch
 
@@ -60,6 +76,29 @@ class Source:
         """Batches in an epoch."""
         count = len(self.plan)
         return count // self.batch_size if self.drop_remainder else -(-count // self.batch_size)
+
+    @property
+    def left(self) -> int:
+        """Batches that an iterator gives of an epoch: those from `start` on."""
+        return self.steps - self.start
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What its batches follow from, as JSON can hold it: two runs with the same have the same batches."""
+        plan = self.plan
+        return {
+            "seed": int(plan.seed),
+            "batch_size": self.batch_size,
+            "shuffle": plan.shuffle,
+            "drop_remainder": self.drop_remainder,
+            "shard": [plan.rank, plan.replicas],
+            "recipe": repr(plan.recipe),
+            "records": f"{len(plan.records)} records, {_digest(plan.records)}",
+        }
+
+    def rest(self, epoch: int, step: int) -> "Source":
+        """What is left of an epoch from a batch on; no epoch follows it."""
+        return replace(self, counter=FixedEpoch(epoch), start=step)
 
     @property
     def lanes(self) -> int:
@@ -109,3 +148,9 @@ class Source:
         rows[:, : head.shape[1]] = head
         reader.read_images_into(self.plan.records, places, rows[:, head.shape[1] :])
         return rows
+
+
+def _digest(records: Records) -> str:
+    """A hash of which records these are, in what order, where in their shards, and with which labels."""
+    columns = [records.table[name] for name in ("id", "shard", "offset", "length")]
+    return hashlib.sha256(np.stack([*columns, records.labels]).astype("<i8").tobytes()).hexdigest()[:32]

@@ -310,7 +310,7 @@ class TFDataEngine:
             return one_image(encoded, recipe, self._undersized), encoded.ticket
 
         return (
-            tf.data.Dataset.range(source.steps)
+            tf.data.Dataset.range(source.start, source.steps)
             .map(graph(read), num_parallel_calls=2)
             .unbatch()
             .map(graph(load), num_parallel_calls=self._threads)

@@ -7,10 +7,11 @@ from typing import Any
 import keras
 
 import dali_pipe as dp
-from tf_bridge import cli_data
+from tf_bridge import cli_data, state_file
 from tf_bridge.callbacks import Throughput
 from tf_bridge.dataset import ImageDataset, from_records
 from tf_bridge.resnet import resnet18
+from tf_bridge.resume import TrainingState, fit_resumable
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,6 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     classes = _classes(train, validation)
     print(f"Data:    {len(train.records)} images to train, {len(validation.records) if validation else 0} to validate, "
           f"{classes} classes")  # fmt: skip
+    if arguments.on_error != "raise":
+        print(f"Bad:     {_bad(train)}" + (f"; to validate: {_bad(validation)}" if validation else ""))
     print(f"Engine:  {train.engine} on {train.device} ({train.reason})")
 
     keras.utils.set_random_seed(arguments.seed)
@@ -28,8 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
     model = _model(arguments, training, classes)
     arguments.output.mkdir(parents=True, exist_ok=True)
     meter = Throughput(train.batch_size, "val_accuracy" if validation is not None else "accuracy")
-    code = _fit(model, train, validation, arguments, meter)
-    _report(model, train, arguments, meter)
+    state = TrainingState(arguments.output, train, arguments.save_every, arguments.resume)
+    _announce(model, state, arguments)
+    code = _fit(model, state, validation, arguments, meter)
+    _report(model, state, arguments, meter)
     return code
 
 
@@ -37,9 +42,14 @@ def _datasets(
     arguments: argparse.Namespace, training: dp.Recipe, evaluation: dp.Recipe
 ) -> tuple[ImageDataset, ImageDataset | None]:
     options: dict[str, Any] = {"batch_size": arguments.batch_size, "seed": arguments.seed, **cli_data.engine(arguments)}
+    options.update(on_error=arguments.on_error, max_bad=arguments.max_bad)
     records, held_out = cli_data.open_records(arguments)
     train = from_records(records, recipe=training, **options)
     return train, None if held_out is None else from_records(held_out, recipe=evaluation, **options)
+
+
+def _bad(dataset: ImageDataset) -> str:
+    return f"{len(dataset.skipped)} records left out, {len(dataset.repaired)} repaired"
 
 
 def _classes(train: ImageDataset, validation: ImageDataset | None) -> int:
@@ -59,45 +69,61 @@ def _model(arguments: argparse.Namespace, recipe: dp.Recipe, classes: int) -> ke
     return model
 
 
+def _announce(model: keras.Model, state: TrainingState, arguments: argparse.Namespace) -> None:
+    """Say where the run begins."""
+    epoch, step = state.restore(model)
+    if (epoch, step) != (0, 0):
+        ended = ", where a callback stopped it" if state.stopped else ""
+        print(f"Resume:  epoch {epoch + 1} of {arguments.epochs}, step {step + 1} of {len(state.dataset)}{ended}")
+    elif arguments.resume:
+        print(f"Resume:  nothing is saved in {arguments.output}; beginning")
+    elif (arguments.output / state_file.NAME).exists():
+        print(f"Note:    {arguments.output} holds the state of a run, which is lost when this one saves its own; "
+              "--resume would go on with it")  # fmt: skip
+
+
 def _fit(
     model: keras.Model,
-    train: ImageDataset,
+    state: TrainingState,
     validation: ImageDataset | None,
     arguments: argparse.Namespace,
     meter: Throughput,
 ) -> int:
-    """Runs `fit`; Ctrl-C keeps what has been learnt."""
+    """Runs `fit`; Ctrl-C keeps what has been learnt, and the state from which `--resume` goes on."""
     output, watched = arguments.output, meter.watched
+    best = max((logs[watched] for logs in state.history if watched in logs), default=None)
     callbacks = [
         meter,
         keras.callbacks.TensorBoard(output / "logs"),
-        keras.callbacks.ModelCheckpoint(output / "best.keras", monitor=watched, mode="max", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(
+            output / "best.keras", monitor=watched, mode="max", save_best_only=True, initial_value_threshold=best
+        ),
         keras.callbacks.ReduceLROnPlateau(monitor=watched, mode="max", factor=0.3, patience=3),
         keras.callbacks.EarlyStopping(monitor=watched, mode="max", patience=8),
     ]
     try:
-        # Keras 3.15 warns of `shuffle` for every tf.data.Dataset; ours is shuffled, as its recipe asks.
-        model.fit(
-            train,
-            validation_data=validation,
+        fit_resumable(
+            model,
+            state,
             epochs=arguments.epochs,
             callbacks=callbacks,
-            shuffle=False,
+            validation_data=validation,
             verbose="auto" if sys.stdout.isatty() else 2,  # a bar in a log file is a thousand lines
         )
     except KeyboardInterrupt:
         model.save(output / "last.keras")
-        print(f"\nInterrupted; the model so far is in {output / 'last.keras'}.")
+        print(f"\nInterrupted; the model so far is in {output / 'last.keras'}. --resume goes on with the run.")
         return 130
     model.save(output / "last.keras")
     return 0
 
 
-def _report(model: keras.Model, train: ImageDataset, arguments: argparse.Namespace, meter: Throughput) -> None:
+def _report(model: keras.Model, state: TrainingState, arguments: argparse.Namespace, meter: Throughput) -> None:
     print(f"Model:   ResNet-18, width {arguments.width}, {model.count_params():,} parameters")
+    train, accuracy = state.dataset, [logs[meter.watched] for logs in state.history if meter.watched in logs]
     print(f"Speed:   {meter.images_per_second:,.0f} images/s (training steps, model included), engine {train.engine}, "
           f"device {train.device}")  # fmt: skip
-    if meter.accuracy:
-        print(f"Result:  {meter.watched} {max(meter.accuracy):.3f} at best, {meter.accuracy[-1]:.3f} at the end")
+    if accuracy:
+        print(f"Result:  {meter.watched} {max(accuracy):.3f} at best, {accuracy[-1]:.3f} at the end")
     print(f"Saved:   {arguments.output / 'best.keras'}, {arguments.output / 'last.keras'}; "
           f"logs in {arguments.output / 'logs'}")  # fmt: skip
