@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _EDGE = 4096
 Arrays = dict[str, NDArray[Any]]
 

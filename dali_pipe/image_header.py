@@ -20,12 +20,15 @@ class ImageHeader(NamedTuple):
         height: pixels as stored, before any turn by `orientation`.
         width: pixels as stored.
         orientation: EXIF's 1 to 8; 1 where there is none.
+        whole: nothing stands between a JPEG's segments, and the last bytes are the format's end mark. Of other images a
+            decoder has to say whether they are sound; JPEGs and PNGs that are cut short are never whole.
     """
 
     format: str
     height: int
     width: int
     orientation: int = 1
+    whole: bool = True
 
 
 class UnknownImage(ValueError):
@@ -50,9 +53,10 @@ def read_header(data: Buffer, start: int, end: int) -> ImageHeader:
 
 def _jpeg(data: Buffer, start: int, end: int) -> ImageHeader | None:
     """Follows libjpeg's `next_marker`: bytes between segments, and stuffed FF 00, are passed over."""
-    at, orientation = start + 2, 1
+    at, orientation, whole = start + 2, 1, data[max(end - 2, start) : end] == b"\xff\xd9"
     while len(head := data[at : min(at + 9, end)]) >= 4:
         if head[0] != 0xFF or head[1] in (0x00, 0xFF):
+            whole &= head[:2] == b"\xff\xff"  # fill bytes are in order
             at += 1
             continue
         marker = head[1]
@@ -62,7 +66,7 @@ def _jpeg(data: Buffer, start: int, end: int) -> ImageHeader | None:
         if marker in (_SOS, _EOI):
             return None
         if marker in _SOF and len(head) == 9:
-            return ImageHeader("jpeg", head[5] << 8 | head[6], head[7] << 8 | head[8], orientation)
+            return ImageHeader("jpeg", head[5] << 8 | head[6], head[7] << 8 | head[8], orientation, whole)
         length = head[2] << 8 | head[3]
         if marker == _APP1 and data[at + 2 : min(at + 8, end)] == b"Exif\0\0":
             orientation = _orientation(data[at + 8 : min(at + length, end)])
@@ -88,7 +92,8 @@ def _pillow(data: bytes) -> ImageHeader:
     try:
         with Image.open(io.BytesIO(data)) as image:
             kind = (image.format or "").lower()
-            return ImageHeader(kind if kind in FORMATS else "other", image.height, image.width)
+            whole = kind == "png" and data[-8:-4] == b"IEND"
+            return ImageHeader(kind if kind in FORMATS else "other", image.height, image.width, whole=whole)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UnknownImage(f"its header claims too much. {error}") from error
     except Exception as error:

@@ -32,9 +32,10 @@ RECORD = np.dtype(
         ("width", "i4"),
         ("orientation", "u1"),  # EXIF's 1 to 8
         ("format", "u1"),  # place in `image_header.FORMATS`
+        ("whole", "u1"),  # 1 where the image begins and ends as its format says: see `ImageHeader.whole`
     ]
 )
-_HEADER_COLUMNS = ("image_offset", "image_length", "label", "height", "width", "orientation", "format")
+_HEADER_COLUMNS = ("image_offset", "image_length", "label", "height", "width", "orientation", "format", "whole")
 MAX_PIXELS = 178_956_970  # beyond this Pillow too takes an image for an attack: twice its MAX_IMAGE_PIXELS
 
 
@@ -174,7 +175,7 @@ def _headers(path: Path, data: Buffer, offset: int, length: int, schema: Schema)
     except image_header.UnknownImage as error:
         raise RecordError(path, offset, f"feature {schema.image_key!r} is not an image: {error}") from None
     kind = image_header.FORMATS.index(header.format)
-    return image, image_end - image, label, header.height, header.width, header.orientation, kind
+    return image, image_end - image, label, header.height, header.width, header.orientation, kind, header.whole
 
 
 class _SchemaError(ValueError):

@@ -52,6 +52,7 @@ def test_train_on_tfrecords_as_imagenet_has_them(tmp_path: Path, capsys: pytest.
     assert "tfdata on cpu" in told
 
 
+@pytest.mark.slow
 def test_train_without_validation_in_mixed_precision(
     tfds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

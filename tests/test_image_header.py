@@ -20,7 +20,20 @@ UNKNOWN = {"truncated_header", "empty", "garbage"}
 
 
 def _read(data: bytes) -> ImageHeader:
-    return read_header(data, 0, len(data))
+    """The header, but for `whole`, which has tests of its own."""
+    return read_header(data, 0, len(data))._replace(whole=True)
+
+
+NOT_WHOLE = {
+    *("truncated_half", "missing_eoi", "trailing_zeros", "trailing_junk", "ff00_between_segments"),
+    *("gif", "bmp", "webp"),  # nobody looks at their ends: a decoder has to say
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(odd_images.IMAGES) - {"truncated_header", "empty", "garbage"}))
+def test_whole_images_end_as_their_format_says(name: str) -> None:
+    data = odd_images.IMAGES[name]
+    assert read_header(data, 0, len(data)).whole == (name not in NOT_WHOLE)
 
 
 def _expected(name: str) -> ImageHeader:

@@ -216,7 +216,7 @@ def from_records(
     plan = Plan(records, recipe, _seed(seed), recipe.random if shuffle is None else shuffle, rank, replicas)
     choice = choose(engine, device, recipe)
     threads = num_threads or available_cores()
-    outcome = policy.apply(records, on_error, max_bad, exif=recipe.exif, num_threads=threads)
+    outcome = policy.apply(records, on_error, max_bad, engine=choice.engine, exif=recipe.exif, num_threads=threads)
     plan = replace(plan, records=outcome.records)
     source = Source(
         plan, batch_size, recipe.random if drop_remainder is None else drop_remainder, repeat, EpochCounter()

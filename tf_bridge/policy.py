@@ -11,6 +11,7 @@ import numpy as np
 
 from dali_pipe.records import Records
 from dali_pipe.scan import OnFault
+from dali_pipe.tfrecord import RecordError
 from tf_bridge import decoders, repair
 from tf_bridge.verdict import DECODE
 from tf_bridge.verify import Finding, Report, verify
@@ -47,23 +48,27 @@ def on_fault(on_error: OnError) -> OnFault:
     return "raise" if on_error == "raise" else "skip"
 
 
-def apply(records: Records, on_error: OnError, max_bad: float, *, exif: bool, num_threads: int) -> Outcome:
-    """Put a view under a policy; verifies what was not verified yet, except for "raise".
+def apply(records: Records, on_error: OnError, max_bad: float, *, engine: str, exif: bool, num_threads: int) -> Outcome:
+    """Put a view under a policy; verifies what was not verified yet, for "raise" only images that do not look whole.
 
     Args:
         records: the view.
         on_error: "raise" leaves everything to the engine. "skip" leaves bad records out. "repair" replaces the image
             where some decoder reads it, and leaves out the rest.
         max_bad: most that may be left out, as a fraction of the view.
+        engine: "dali" or "tfdata".
         exif: whether images are turned by their EXIF orientation.
         num_threads: for verifying.
 
     Raises:
         ValueError: an argument is out of range, or more than `max_bad` would be left out.
+        RecordError: under "raise", DALI would meet an image that it cannot decode.
     """
     if not 0 <= max_bad <= 1:
         raise ValueError(f"`max_bad` must be a fraction, 0 to 1. Received: max_bad={max_bad!r}")
     if on_fault(on_error) == "raise":
+        if engine == "dali":
+            _refuse_unsound(records, num_threads)
         return Outcome(records)
     report = verify(records, num_threads)
     _tell_of_absentees(report)
@@ -77,6 +82,23 @@ def apply(records: Records, on_error: OnError, max_bad: float, *, exif: bool, nu
         log.warning("%d records are bad: %d repaired, %d left out.", len(report.findings), len(cured), len(skipped))
     unwanted = np.array([finding.record for finding in skipped], np.int64)
     return Outcome(left.exclude(np.intersect1d(unwanted, left.ids)), skipped, cured)
+
+
+def _refuse_unsound(records: Records, num_threads: int) -> None:
+    """Keep images that are cut short, or otherwise not in order, from DALI.
+
+    One that it cannot decode, in a batch of several, can take the process down with it (DALI 2.4, some of the time).
+    The scan saw which images do not begin and end as they should; only those are decoded here, and the verdict kept.
+    """
+    doubtful = records.select(records.table["whole"] == 0)
+    for finding in verify(doubtful, num_threads).findings if len(doubtful) else ():
+        if decoders.DALI in finding.reason:
+            raise RecordError(
+                finding.shard,
+                finding.offset,
+                f"{finding.reason} (record {finding.record} of its split). Leave such records out with "
+                'on_error="skip", or records.exclude([…]); `dali-tf verify` lists them all.',
+            )
 
 
 def _tell_of_absentees(report: Report) -> None:
