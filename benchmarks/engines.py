@@ -34,7 +34,11 @@ def _plain(folder: str, recipe: str, dtype: str) -> Iterator[Any]:
         if recipe == "crop_train":
             return tf.image.random_crop(image, (224, 224, 3)), label
         begin, size, _ = tf.image.sample_distorted_bounding_box(
-            tf.shape(image), tf.zeros((1, 0, 4)), area_range=(0.08, 1.0), min_object_covered=0.0
+            tf.shape(image),
+            tf.zeros((1, 0, 4)),
+            area_range=(0.08, 1.0),
+            min_object_covered=0.0,
+            use_image_if_no_bounding_boxes=True,
         )
         resized = tf.image.resize(tf.slice(image, begin, size), (224, 224))
         return tf.cast(tf.image.random_flip_left_right(resized), tf.uint8), label

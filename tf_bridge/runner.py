@@ -82,7 +82,10 @@ class Runner:
         if place == min(1, self._source.steps - 1):  # Keras never asks beyond the last
             self._source.counter.begun(run.epoch)
         try:
-            return next(run.batches)
+            batch = next(run.batches)
+            if place == self._source.steps - 1:
+                next(run.batches, None)  # to its end: to take down one that still has threads can take a second
+            return batch
         except tf.errors.OpError as error:
             raise self._explained(error, run.epoch, place) from error
 
