@@ -82,7 +82,7 @@ class Runner:
         if place == min(1, self._source.steps - 1):  # Keras never asks beyond the last
             self._source.counter.begun(run.epoch)
         try:
-            batch = next(run.batches)
+            batch: tuple[tf.Tensor, ...] = next(run.batches)
             if place == self._source.steps - 1:
                 next(run.batches, None)  # to its end: to take down one that still has threads can take a second
             return batch
