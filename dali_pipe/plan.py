@@ -6,7 +6,6 @@ else's draws. Only `Philox.random_raw` is used: numpy guarantees its stream, and
 `Generator.random` or `permutation`.
 """
 
-import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,8 +17,6 @@ from numpy.typing import NDArray
 from dali_pipe.geometry import Floats, Ints
 from dali_pipe.recipe import Recipe
 from dali_pipe.records import Records
-
-log = logging.getLogger(__name__)
 
 Shuffle = bool | Literal["exact"]
 

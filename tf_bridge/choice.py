@@ -58,7 +58,7 @@ def choose(engine: EngineName, device: DeviceName, recipe: Recipe) -> Choice:
 def _resizes_slowly(recipe: Recipe) -> bool:
     """Whether every image passes a resize that DALI's CPU kernel does slower than TensorFlow's.
 
-    Measured on two cores (`benchmarks/`): DALI takes three times as long for whole images. For the window of a random
+    In CPU time on two cores, DALI takes nearly three times as long for whole images. For the window of a random
     resized crop it is the slower one too, but catches up where float batches are made, which it does in one pass.
     """
     for op in recipe.steps:
