@@ -102,6 +102,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_ctrl_c_leaves_a_model_that_loads(tfds_folder: Path, tmp_path: Path) -> None:
     import keras
 
+    import tf_bridge.keras_layers  # noqa: F401  (the model holds a `Preprocess`)
+
     run_folder = tmp_path / "run"
     command = [sys.executable, "-m", "tf_bridge.cli", "train", str(tfds_folder), *SMALL, "--epochs", "500"]
     process = subprocess.Popen(

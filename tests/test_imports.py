@@ -59,3 +59,8 @@ def test_tf_bridge_without_tensorflow_says_what_to_install() -> None:
     assert process.returncode == 1
     last = process.stderr.strip().splitlines()[-1]
     assert re.fullmatch(r"ImportError: tf_bridge needs TensorFlow.*: pip install 'tensorflow>=.*'", last)
+
+
+def test_after_keras_its_layers_are_known_to_keras() -> None:
+    code = "import keras, tf_bridge; assert 'dali_tf_bridge>Preprocess' in keras.saving.get_custom_objects()"
+    assert support.run_python(code).returncode == 0

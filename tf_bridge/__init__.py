@@ -4,6 +4,7 @@ Importing this checks that TensorFlow and DALI's plugin are installed, and loads
 """
 
 import logging
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,9 @@ if find_spec("nvidia") is None or find_spec("nvidia.dali") is None or find_spec(
         "pip install nvidia-dali-cuda120==2.4.0 && "
         "pip install --no-build-isolation --no-cache-dir nvidia-dali-tf-plugin-cuda120==2.4.0"
     )
+
+if "keras" in sys.modules:
+    import_module("tf_bridge.keras_layers")  # registers `Preprocess`, so that Keras can load a model that holds one
 
 
 def __getattr__(name: str) -> Any:

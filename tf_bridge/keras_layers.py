@@ -14,7 +14,8 @@ class Preprocess(keras.layers.Layer):
 
     Takes uint8 images `(B, H, W, 3)`, gives the same shape in the layer's compute dtype (float32, or the 16-bit type of
     a mixed precision policy; the arithmetic is float32). It is saved with the model, so that what is served is what
-    was trained.
+    was trained. Keras finds it when such a model is loaded if `tf_bridge` was imported after Keras, or `Preprocess`
+    from it.
 
     Args:
         recipe: the recipe of the data set; with none, or a recipe without a tail, images are only cast.

@@ -10,6 +10,7 @@ import dali_pipe as dp
 from tf_bridge import cli_data, state_file
 from tf_bridge.callbacks import Throughput
 from tf_bridge.dataset import ImageDataset, from_records
+from tf_bridge.interrupt import Interrupt
 from tf_bridge.resnet import resnet18
 from tf_bridge.resume import TrainingState, fit_resumable
 
@@ -102,14 +103,15 @@ def _fit(
         keras.callbacks.EarlyStopping(monitor=watched, mode="max", patience=8),
     ]
     try:
-        fit_resumable(
-            model,
-            state,
-            epochs=arguments.epochs,
-            callbacks=callbacks,
-            validation_data=validation,
-            verbose="auto" if sys.stdout.isatty() else 2,  # a bar in a log file is a thousand lines
-        )
+        with Interrupt() as interrupt:
+            fit_resumable(
+                model,
+                state,
+                epochs=arguments.epochs,
+                callbacks=[*callbacks, interrupt],
+                validation_data=validation,
+                verbose="auto" if sys.stdout.isatty() else 2,  # a bar in a log file is a thousand lines
+            )
     except KeyboardInterrupt:
         model.save(output / "last.keras")
         print(f"\nInterrupted; the model so far is in {output / 'last.keras'}. --resume goes on with the run.")
