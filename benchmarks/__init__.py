@@ -1,1 +1,1 @@
-"""Measurements; nothing here is imported by the package or its tests."""
+"""Measurements, `python -m benchmarks`; nothing here is imported by the packages."""

@@ -18,18 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipe.folders import cache_folder
+
+__all__ = ["FORMAT_VERSION", "Arrays", "cache_folder", "fingerprint", "load", "store"]
+
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _EDGE = 4096
 Arrays = dict[str, NDArray[Any]]
-
-
-def cache_folder() -> Path:
-    """`$DALI_TF_CACHE`, else `dali-tf` in the user's cache folder."""
-    if chosen := os.environ.get("DALI_TF_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dali-tf"
 
 
 def fingerprint(path: str | os.PathLike[str]) -> NDArray[np.int64]:

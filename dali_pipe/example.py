@@ -95,6 +95,21 @@ def bytes_values(data: Buffer, feature: Feature) -> list[tuple[int, int]]:
     ]
 
 
+def count(data: Buffer, feature: Feature) -> int:
+    """How many values a feature holds; of an int64's only the continuation bits are looked at."""
+    values = 0
+    for field, wire, at, to in _fields(data, feature.start, feature.end):
+        if field != 1:
+            continue
+        if wire != _BYTES or feature.kind == "bytes":
+            values += 1
+        elif feature.kind == "float":
+            values += (to - at) // 4
+        else:
+            values += sum(byte < 0x80 for byte in data[at:to])
+    return values
+
+
 def int64_values(data: Buffer, feature: Feature, limit: int = 16) -> list[int]:
     """Values of an int64 feature, packed or not; stops once there are more than `limit`."""
     values: list[int] = []

@@ -10,6 +10,7 @@ FORMATS = ("jpeg", "png", "gif", "bmp", "webp", "tiff", "other")
 _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
 _SOS, _EOI, _APP1 = 0xDA, 0xD9, 0xE1
+_PRECISION = 8  # bits of a sample; more than 16 take DALI 2.4 down, fewer or more no JPEG decoder here reads
 
 
 class ImageHeader(NamedTuple):
@@ -20,8 +21,9 @@ class ImageHeader(NamedTuple):
         height: pixels as stored, before any turn by `orientation`.
         width: pixels as stored.
         orientation: EXIF's 1 to 8; 1 where there is none.
-        whole: nothing stands between a JPEG's segments, and the last bytes are the format's end mark. Of other images a
-            decoder has to say whether they are sound; JPEGs and PNGs that are cut short are never whole.
+        whole: nothing stands between a JPEG's segments, its samples have 8 bits, and the last bytes are the format's
+            end mark. Of other images a decoder has to say whether they are sound; JPEGs and PNGs that are cut short
+            are never whole.
     """
 
     format: str
@@ -66,6 +68,7 @@ def _jpeg(data: Buffer, start: int, end: int) -> ImageHeader | None:
         if marker in (_SOS, _EOI):
             return None
         if marker in _SOF and len(head) == 9:
+            whole &= head[4] == _PRECISION
             return ImageHeader("jpeg", head[5] << 8 | head[6], head[7] << 8 | head[8], orientation, whole)
         length = head[2] << 8 | head[3]
         if marker == _APP1 and data[at + 2 : min(at + 8, end)] == b"Exif\0\0":

@@ -19,7 +19,7 @@ Node = Any  # nvidia.dali.data_node.DataNode, which has no stubs for its arithme
 Feed = Callable[[], tuple[Node, Node]]  # encoded images and tickets, made inside a Pipeline's scope
 
 _DTYPES = {"uint8": types.UINT8, "float16": types.FLOAT16, "float32": types.FLOAT}
-INPUT = "ticket"  # name of the external source
+INPUT, ENCODED = "ticket", "encoded"  # names of the external sources
 _conditional: Any = fn._conditional  # type: ignore[attr-defined]  # see _where
 
 
@@ -92,15 +92,12 @@ def native_feed(shards: Sequence[str], index: Sequence[str], image_key: str, pad
     return feed
 
 
-def bytes_feed(lanes: int) -> Feed:
-    """Tickets and JPEG bytes from the external source, as uint8 rows: length, ticket of `lanes`, image, padding."""
-
-    def feed() -> tuple[Node, Node]:
-        row = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
-        head = fn.reinterpret(row[: 8 * (lanes + 1)], dtype=types.INT64)
-        return row[8 * (lanes + 1) : 8 * (lanes + 1) + head[0]], head[1:]
-
-    return feed
+def memory_feed() -> tuple[Node, Node]:
+    """Encoded images and tickets from two external sources, read where whoever runs the pipeline has them in memory."""
+    return (
+        fn.external_source(name=ENCODED, dtype=types.UINT8, ndim=1, no_copy=True),
+        fn.external_source(name=INPUT, dtype=types.INT64, ndim=1, no_copy=True),
+    )
 
 
 def _where(x: Node, predicate: Node) -> tuple[Node, Node]:
@@ -168,6 +165,7 @@ def _finish(image: Node, recipe: Recipe) -> Node:
 
 def _decode(jpeg: Node, recipe: Recipe, device: Kind, region: Lanes | None = None) -> Node:
     settings: dict[str, Any] = {"output_type": types.RGB, "adjust_orientation": recipe.exif}
+    jpeg = _parsed(jpeg, recipe, region)
     if device == "gpu":
         # Chroma upsampled as libjpeg does it; nvJPEG's own way differs at every coloured edge.
         return fn.decoders.image(jpeg, device="mixed", jpeg_fancy_upsampling=True, **settings)
@@ -177,6 +175,21 @@ def _decode(jpeg: Node, recipe: Recipe, device: Kind, region: Lanes | None = Non
     return fn.decoders.image_slice(
         jpeg, device="cpu", start=region.ints(0, 2), shape=region.ints(2, 2), axes=[0, 1], **settings
     )
+
+
+def _parsed(jpeg: Node, recipe: Recipe, region: Lanes | None) -> Node:
+    """The same encoded images, once DALI has read the header of each.
+
+    The decoder of DALI 2.4 reads a batch's headers on several threads, and where one cannot be read, or a window lies
+    outside its image, it goes before the other threads are done, which takes the process down. `peek_image_shape`
+    fails as it should. An image that does not hold its window is dropped here, and then the decoder refuses the batch,
+    which is shorter than that of the windows.
+    """
+    shape = fn.peek_image_shape(jpeg, adjust_orientation=recipe.exif)
+    if region is None:
+        return _where(jpeg, shape[0] > 0)[0]
+    inside = region.ints(0, 2) + region.ints(2, 2) <= shape[:2]
+    return _where(jpeg, inside[0] & inside[1])[0]
 
 
 def _slice(image: Node, step: Step) -> Node:
@@ -333,14 +346,23 @@ def build(
     batch_size: int,
     num_threads: int,
     device: Kind = "cpu",
+    device_id: int = 0,
     undersized: frozenset[int] = frozenset(),
+    prefetch_queue_depth: int = 2,
 ) -> Pipeline:
     """A DALI pipeline that is known to build: what cannot raises here, where a DALIDataset would abort the process.
+
+    On a GPU, `device_id` is its CUDA ordinal.
 
     Raises:
         RuntimeError: DALI's own message; a shard that has gone, say.
     """
-    pipe = Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=0 if device == "gpu" else None)
+    pipe = Pipeline(
+        batch_size=batch_size,
+        num_threads=num_threads,
+        device_id=device_id if device == "gpu" else None,
+        prefetch_queue_depth=prefetch_queue_depth,
+    )
     with pipe:
         pipe.set_outputs(*graph(feed, recipe, device, undersized))
     pipe.build()

@@ -1,7 +1,7 @@
 """Reading the encoded images of a batch, wherever they lie."""
 
 import os
-from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,33 +10,40 @@ from dali_pipe.geometry import Ints
 from dali_pipe.records import Records
 from dali_pipe.tfrecord import RecordError
 
+Image = NDArray[np.uint8]  # encoded
 
-def read_images_into(records: Records, places: Ints, rows: NDArray[np.uint8]) -> None:
-    """Read the image of each place to the start of its row of `(n, width)`.
+
+def encoded_size(records: Records, places: Ints) -> int:
+    """Bytes of the encoded images of these places."""
+    return int(records.table["image_length"][places].sum())
+
+
+def read_images(records: Records, places: Ints, memory: NDArray[np.uint8] | None = None) -> list[Image]:
+    """The encoded image of each place, in order.
 
     A shard is opened once a call: one that has gone or shrunk since the scan is an error here, and no descriptor is
     held between batches, however many shards there are.
+
+    Args:
+        records: the view.
+        places: in the view, `(n,)`.
+        memory: at least `encoded_size` bytes, in which the images are put one after the other; None takes new memory.
 
     Raises:
         RecordError: the shard has changed since it was scanned.
         OSError: it cannot be opened.
     """
     table = records.table[places]
-    for shard in np.unique(table["shard"]):
+    if memory is None:
+        memory = np.empty(int(table["image_length"].sum()), np.uint8)
+    ends = np.cumsum(table["image_length"])
+    images = np.split(memory[: ends[-1]], ends[:-1]) if len(table) else []
+    shards, offsets, starts = (table[name].tolist() for name in ("shard", "image_offset", "offset"))
+    for shard, rows in groupby(sorted(range(len(shards)), key=shards.__getitem__), shards.__getitem__):
         path = records.shards[shard]
         with open(path, "rb", buffering=0) as file:
-            records.check_stamp(int(shard), os.fstat(file.fileno()))
-            for row in np.flatnonzero(table["shard"] == shard):
-                length = int(table["image_length"][row])
-                file.seek(int(table["image_offset"][row]))
-                if file.readinto(rows[row, :length].data) != length:
-                    raise RecordError(path, int(table["offset"][row]), "the shard became shorter while it was read.")
-
-
-def read_images(records: Records, places: Ints) -> Iterator[memoryview]:
-    """The encoded image of each place, in order."""
-    lengths = records.table["image_length"][places].tolist()
-    rows = np.empty((len(places), max(lengths, default=0)), np.uint8)
-    read_images_into(records, places, rows)
-    for row, length in zip(rows, lengths, strict=True):
-        yield row[:length].data
+            records.check_stamp(shard, os.fstat(file.fileno()))
+            for row in rows:
+                if os.preadv(file.fileno(), [images[row].data], offsets[row]) != len(images[row]):
+                    raise RecordError(path, starts[row], "the shard became shorter while it was read.")
+    return images

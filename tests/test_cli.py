@@ -78,8 +78,11 @@ def test_train_without_validation_in_mixed_precision(
         (["train", "FOLDER", "--batch-size", "1000"], ["`batch_size` must not exceed"]),
         (["train", "FOLDER", "--batch-size", "-1"], ["must be a positive int"]),
         (["train", "FOLDER", "--width", "8"], ["`width` must be a multiple of 16"]),
-        (["train", "FOLDER", "--engine", "torch"], ["invalid choice"]),
-        (["fly"], ["invalid choice"]),
+        (["train", "FOLDER", "--engine", "torch"], ["`--engine` must be auto, dali or tfdata. Received: 'torch'"]),
+        (["train", "FOLDER", "--seed", "x"], ["`--seed` must be an int. Received: 'x'. See `dali-tf train --help`."]),
+        (["train", "--batchsize=3"], ["`dali-tf train` takes no `--batchsize=3`. Did you mean `--batch-size`?"]),
+        (["trian"], ["`COMMAND` must be train,", "Received: 'trian'. Did you mean `train`? See `dali-tf --help`."]),
+        ([], ["`dali-tf` needs COMMAND."]),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -96,6 +99,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         code = int(stop.code or 0)
     told = capsys.readouterr().err
     assert code == 2
+    assert len(told.splitlines()) == 1 and told.startswith("dali-tf: error: ")
     assert all(word in told.splitlines()[-1] for word in words), told
 
 

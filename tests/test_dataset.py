@@ -182,38 +182,6 @@ class TestRepeat:
         stream = iter(ds)
         assert [next(stream)[1].numpy().tolist() for _ in range(12)] == expected
 
-    def test_the_stream_for_a_gpu_comes_round_with_new_draws(
-        self, photographs: list[Path], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """One pipeline for all epochs, run here on the CPU: its index holds some epochs, its tickets go on."""
-        from tf_bridge import dali_engine
-
-        monkeypatch.setattr(dali_engine, "MAX_REPEATED_RUNS", 100)  # two epochs of 50 records
-        source = make(photographs, engine="dali", repeat=True)._source
-        stream = iter(dali_engine.DALIEngine(source, "cpu", 2).endless(0))
-        epochs = [[next(stream) for _ in range(3)] for _ in range(4)]
-        orders = [[n for _, batch in e for n in batch.numpy().tolist()] for e in epochs]
-        assert orders[0] == orders[2] and orders[1] == orders[3] and orders[0] != orders[1]
-        assert not np.array_equal(epochs[0][0][0].numpy(), epochs[2][0][0].numpy())
-        once = make(photographs, engine="dali")
-        assert np.array_equal(epochs[0][0][0].numpy(), next(iter(once))[0].numpy())
-
-    def test_counting_for_a_gpu_by_what_the_plugin_asks_for(self, photographs: list[Path]) -> None:
-        from tf_bridge import dali_engine
-
-        source = make(photographs, engine="dali", batch_size=5)._source
-        engine = dali_engine.DALIEngine(source, "cpu", 2)
-        engine._device = "gpu"
-        options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False
-        tickets = engine._counted(tf.data.Dataset.range(10), tf.constant(0, tf.int64))
-        counted = iter(tickets.with_options(options))
-        for _ in range(dali_engine.PREFETCH):
-            next(counted)
-        assert source.counter.value == 0
-        next(counted)
-        assert source.counter.value == 1
-
 
 class TestShuffle:
     @pytest.mark.parametrize("shuffle", [True, "exact"])
@@ -250,7 +218,7 @@ class TestArguments:
             ({"device": "tpu"}, "`device` must be"),
             ({"engine": "tfdata", "device": "gpu"}, 'needs engine="dali"'),
             ({"shard": (3, 3)}, "`shard` must be"),
-            ({"shard": (60, 61), "batch_size": 1}, "There is no record to read"),
+            ({"shard": (60, 61), "batch_size": 1}, "Each replica must have a record"),
             ({"num_threads": 0}, "`num_threads` must be a positive int"),
             ({"label_offset": 5}, "`label_offset` must be"),
         ],

@@ -1,8 +1,12 @@
-"""Hostile bytes: whatever comes, the answer is a result or the documented exception, and never anything else."""
+"""Hostile bytes: whatever comes, the answer is a result or the documented exception, and never anything else.
+
+The long runs take 50,000 inputs each: `pytest -m slow tests/test_fuzz.py`.
+"""
 
 import struct
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,6 +18,7 @@ from dali_pipe import example as example_lib
 from dali_pipe.image_header import FORMATS, UnknownImage, read_header
 from dali_pipe.tfrecord import RecordError
 from tests import odd_images, support
+from tf_bridge import verify
 
 QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LONG = settings(max_examples=50_000, deadline=None, suppress_health_check=list(HealthCheck))
@@ -38,9 +43,13 @@ def framed(payloads: list[bytes]) -> bytes:
     shard = b""
     for payload in payloads:
         length = struct.pack("<Q", len(payload))
-        crc = tfrecord.masked_crc(np.frombuffer(length, np.uint8)[None])[0]
-        shard += length + struct.pack("<I", crc) + payload + b"\0\0\0\0"
+        shard += length + _masked_crc(length) + payload + _masked_crc(payload)
     return shard
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def scan_bytes(shard: bytes) -> None:
@@ -94,7 +103,26 @@ def scan_file(folder: Path, payload: bytes) -> None:
     assert end <= path.stat().st_size
 
 
+def look_at_all(folder: Path, images: list[bytes]) -> None:
+    """Each image is sound or a finding at its place, whatever its neighbours are, and the same the second time."""
+    payloads = [support.example({"image": image, "label": k}) for k, image in enumerate([*images, odd_images.PLAIN])]
+    path = folder / "fuzz.tfrecord"
+    path.write_bytes(framed(payloads))
+    records = from_files(path, Schema(max_pixels=10**6), "skip")
+    report = verify.verify(records, 1)
+    assert (report.records, report.verified) == (len(payloads), len(records))
+    starts = np.cumsum([0, *(len(payload) + tfrecord.OVERHEAD for payload in payloads)]).tolist()
+    found = [finding.record for finding in report.findings]
+    assert found == sorted(set(found)) and len(images) not in found
+    for finding in report.findings:
+        assert finding.offset == starts[finding.record] and finding.cause in ("header", "decode") and finding.reason
+    again = verify.verify(records, 1)
+    assert (again.verified, again.findings) == (0, report.findings)
+
+
 SHARDS = damaged(st.lists(st.sampled_from([EXAMPLE, b"", b"x" * 50]), min_size=1, max_size=4).map(framed))
+PICTURES = damaged(st.sampled_from(IMAGES)) | st.binary(max_size=200)
+TEN_PICTURES = st.lists(PICTURES, min_size=10, max_size=10)
 
 
 @QUICK
@@ -111,7 +139,7 @@ def test_examples(payload: bytes) -> None:
 
 
 @QUICK
-@given(damaged(st.sampled_from(IMAGES)) | st.binary(max_size=200))
+@given(PICTURES)
 def test_image_headers(image: bytes) -> None:
     look(image)
 
@@ -122,12 +150,25 @@ def test_a_damaged_record_is_named(tmp_path: Path, payload: bytes) -> None:
     scan_file(tmp_path, payload)
 
 
+@settings(QUICK, max_examples=10)
+@given(images=TEN_PICTURES)
+def test_verify(tmp_path: Path, images: list[bytes]) -> None:
+    look_at_all(tmp_path, images)
+
+
+@pytest.mark.slow
+@settings(LONG, max_examples=LONG.max_examples // 10)
+@given(images=TEN_PICTURES)
+def test_verify_for_longer(tmp_path: Path, images: list[bytes]) -> None:
+    look_at_all(tmp_path, images)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["framing", "examples", "headers"])
 def test_for_longer(target: str) -> None:
     strategy, check = {
         "framing": (SHARDS | st.binary(max_size=500), scan_bytes),
         "examples": (damaged(st.just(EXAMPLE)) | st.binary(max_size=500), walk),
-        "headers": (damaged(st.sampled_from(IMAGES)) | st.binary(max_size=500), look),
+        "headers": (PICTURES, look),
     }[target]
     LONG(given(strategy)(check))()

@@ -36,6 +36,14 @@ def test_whole_images_end_as_their_format_says(name: str) -> None:
     assert read_header(data, 0, len(data)).whole == (name not in NOT_WHOLE)
 
 
+@pytest.mark.parametrize("bits", [2, 12, 16, 17, 255])
+def test_samples_of_other_than_8_bits_are_for_a_decoder_to_judge(bits: int) -> None:
+    at = PLAIN.index(b"\xff\xc0") + 4
+    data = PLAIN[:at] + bytes([bits]) + PLAIN[at + 1 :]
+    assert read_header(PLAIN, 0, len(PLAIN)).whole
+    assert read_header(data, 0, len(data)) == ImageHeader("jpeg", 48, 64, whole=False)
+
+
 def _expected(name: str) -> ImageHeader:
     kind = name.partition("_")[0] if name.startswith(("png", "gif", "bmp", "webp")) else "jpeg"
     turn = int(name[-1]) if name.startswith("exif_orientation") else 1

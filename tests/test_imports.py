@@ -55,10 +55,12 @@ def test_other_names_are_not() -> None:
 
 
 def test_tf_bridge_without_tensorflow_says_what_to_install() -> None:
+    missing = r"tf_bridge needs TensorFlow.*: pip install 'tensorflow>=.*'"
     process = support.run_python("import sys; sys.modules['tensorflow'] = None; import tf_bridge")
+    assert process.returncode == 0 and re.fullmatch(missing, process.stderr.strip())
+    process = support.run_python("import sys; sys.modules['tensorflow'] = None; from tf_bridge import from_tfds")
     assert process.returncode == 1
-    last = process.stderr.strip().splitlines()[-1]
-    assert re.fullmatch(r"ImportError: tf_bridge needs TensorFlow.*: pip install 'tensorflow>=.*'", last)
+    assert re.fullmatch(f"ImportError: {missing}", process.stderr.strip().splitlines()[-1])
 
 
 def test_after_keras_its_layers_are_known_to_keras() -> None:

@@ -118,8 +118,8 @@ def test_every_result_shows_the_window_of_its_ticket(view: Records, rec: Recipe)
 
 
 def _decoded(records: Records, label: int) -> NDArray[np.uint8]:
-    data = next(reader.read_images(records, np.array([label])))
-    return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+    (data,) = reader.read_images(records, np.array([label]))
+    return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data.tobytes()))).convert("RGB"))
 
 
 @pytest.mark.parametrize("first", [(), (dp.RandomFlip(0.0),)], ids=["region decode", "whole decode"])
@@ -236,22 +236,16 @@ def test_the_fast_transform_is_another(photographs: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("rec", RECIPES.values(), ids=RECIPES)
-def test_bytes_fed_from_python_give_the_same(view: Records, rec: Recipe) -> None:
+def test_images_fed_from_memory_give_the_same(view: Records, rec: Recipe) -> None:
     images, labels, tickets = _epoch(view, rec)
-    data = [bytes(image) for image in reader.read_images(view, np.array(labels))]
-    width = max(map(len, data))
-    heads = np.column_stack([[len(d) for d in data], tickets]).astype(np.int64).view(np.uint8)
-    rows = np.stack(
-        [
-            np.concatenate([head, np.frombuffer(d.ljust(width, b"\0"), np.uint8)])
-            for head, d in zip(heads, data, strict=True)
-        ]
-    )
-    feed = pipeline.bytes_feed(2 + rec.lanes)
-    small = rec.undersized(view.sizes())
-    pipe = pipeline.build(feed, rec, batch_size=BATCH, num_threads=2, undersized=small)
-    fed, fed_labels = _run(pipe, rows)
-    assert fed_labels == labels
+    small = rec.undersized(view.sizes(rec.exif))
+    pipe = pipeline.build(pipeline.memory_feed, rec, batch_size=len(labels), num_threads=2, undersized=small)
+    held = reader.read_images(view, np.array(labels)), np.ascontiguousarray(tickets)
+    for _ in range(pipe.prefetch_queue_depth):
+        pipe.feed_input(pipeline.ENCODED, held[0])
+        pipe.feed_input(pipeline.INPUT, held[1])
+    fed, fed_labels = (output.as_array() for output in pipe.run())
+    assert fed_labels.tolist() == labels
     np.testing.assert_array_equal(fed, images)
 
 
@@ -301,7 +295,7 @@ def test_the_gpu_graph(name: str, feed: str, dtype: Any) -> None:
     feeds = {
         "native": pipeline.native_feed(["shard"], ["index"], "image", padded=False),
         "padded": pipeline.native_feed(["shard"], ["index"], "image", padded=True),
-        "bytes": pipeline.bytes_feed(2 + rec.lanes),
+        "bytes": pipeline.memory_feed,
     }
     last = [] if dtype == "uint8" else ["CropMirrorNormalize"]
     assert _gpu_ops(rec, feeds[feed]) == [*ops, *last]
@@ -324,7 +318,7 @@ def test_the_gpu_graph_of_small_images(rec: Recipe, ops: list[str]) -> None:
 
 @pytest.mark.parametrize("rec", RECIPES.values(), ids=RECIPES)
 def test_every_recipe_has_a_gpu_graph(rec: Recipe) -> None:
-    _gpu_ops(rec, pipeline.bytes_feed(2 + rec.lanes))
+    _gpu_ops(rec, pipeline.memory_feed)
 
 
 SUM = "_ArithmeticGenericOp"
@@ -365,7 +359,7 @@ def _lanes(rec: Recipe) -> int:
 def test_every_op_has_a_gpu_graph(op: dp.Op, normalized: bool, dtype: Any) -> None:
     rec = Recipe((dp.CenterCrop(64), op, *[dp.Normalize()] * normalized), dtype)
     last = [] if dtype == "uint8" else ["CropMirrorNormalize" if normalized else "Cast"]
-    assert _gpu_ops(rec, pipeline.bytes_feed(_lanes(rec))) == ["Slice", *GPU_OPS[op], *last]
+    assert _gpu_ops(rec, pipeline.memory_feed) == ["Slice", *GPU_OPS[op], *last]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -375,7 +369,7 @@ def test_labels_and_mixes_have_a_gpu_graph(mix: batch_ops.Mix | None, dtype: Any
     rec = Recipe((dp.CenterCrop(64), dp.Normalize()), dtype, label=dp.OneHot(10, 0.1), mix=mix)
     last = [] if dtype == "uint8" else ["CropMirrorNormalize"]
     feeds = [
-        pipeline.bytes_feed(_lanes(rec)),
+        pipeline.memory_feed,
         pipeline.native_feed(["shard"], ["index"], "image", padded=True),
         pipeline.native_feed(["shard"], ["index"], "image", padded=False),
     ]
@@ -390,7 +384,7 @@ def test_ops_follow_each_other_on_the_gpu() -> None:
         rec = Recipe((*chain, dp.Resize(9), dp.Normalize()), label=dp.OneHot(10), mix=mix)
         expected = [name for op in chain for name in GPU_OPS[op]]
         last = ["Resize", *(GPU_MIXES[mix] if mix else []), "CropMirrorNormalize"]
-        assert _gpu_ops(rec, pipeline.bytes_feed(_lanes(rec))) == [*expected, *last]
+        assert _gpu_ops(rec, pipeline.memory_feed) == [*expected, *last]
 
 
 def test_no_op_or_mix_is_forgotten_here() -> None:
@@ -427,7 +421,7 @@ def test_an_op_without_a_lowering_raises(device: Any) -> None:
 
     rec = Recipe((dp.CenterCrop(8), Invert()))
     with Pipeline(batch_size=1, num_threads=1, device_id=None), pytest.raises(NotImplementedError, match="Invert"):
-        pipeline.graph(pipeline.bytes_feed(6), rec, device)
+        pipeline.graph(pipeline.memory_feed, rec, device)
 
 
 @pytest.mark.gpu

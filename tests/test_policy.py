@@ -402,7 +402,7 @@ def test_the_train_command_has_the_policy(odd: list[Path], tmp_path: Path, capsy
     with pytest.raises(SystemExit, match="2"):
         cli.main([*arguments, "--max-bad", "2"])
     assert "must be a fraction, 0 to 1. Received: '2'" in capsys.readouterr().err
-    parsed = cli._parser().parse_args([*arguments, "--on-error", "repair", "--max-bad", "0.2"])
+    parsed = cli.parser().parse_args([*arguments, "--on-error", "repair", "--max-bad", "0.2"])
     dataset, _ = train._datasets(parsed, *cli_data.recipes(parsed))
     assert len(dataset.records) == 26
     assert train._bad(dataset) == "5 records left out, 2 repaired"

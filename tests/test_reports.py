@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import dali_pipe as dp
 import tf_bridge as tb
@@ -15,6 +16,28 @@ TRAIN = dp.Recipe((dp.RandomCrop(16),), "uint8")
 
 def _labels(dataset: Any) -> list[int]:
     return [int(n) for _, labels in dataset for n in labels.numpy()]
+
+
+def test_an_epoch_ends_and_the_next_is_as_long(photographs: list[Path], engine: EngineName) -> None:
+    options: dict[str, Any] = {"recipe": dp.crop_eval(16), "engine": engine}
+    ten = tb.from_records(dp.from_files(photographs).take(10), batch_size=4, **options)
+    for _ in range(3):
+        assert [labels.numpy().tolist() for _, labels in ten] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    hundred = tb.from_tfrecords([*photographs, *photographs], batch_size=32, **options)
+    assert [sum(1 for _ in hundred) for _ in range(3)] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_a_replica_without_a_record_is_refused_before_anything_is_built(
+    photographs: list[Path], engine: EngineName, drop_remainder: bool
+) -> None:
+    ten = dp.from_files(photographs).take(10)
+    options: dict[str, Any] = {"recipe": dp.crop_eval(16), "engine": engine, "drop_remainder": drop_remainder}
+    for rank in (0, 9):
+        assert len(tb.from_records(ten, batch_size=1, shard=(rank, 10), **options)) == 1
+    for rank in (0, 11):
+        with pytest.raises(ValueError, match=r"Each replica must have a record\. Received: 10 records, 12 replicas"):
+            tb.from_records(ten, batch_size=1, shard=(rank, 12), **options)
 
 
 def test_the_first_batch_of_class_sorted_records_is_mixed(tmp_path: Path, engine: EngineName) -> None:

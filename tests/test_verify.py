@@ -145,7 +145,7 @@ def test_the_largest_size_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_bad_images_by_the_dozen_are_found_one_by_one(tmp_path: Path) -> None:
-    """DALI must never see one in a batch: it would take the process along."""
+    """DALI gets one at a time: of a batch it would say no more than that one has failed."""
     bad = [k for k in range(200) if k % 3 == 0]
     images = [odd_images.IMAGES["ff00_between_segments"] if k in bad else GOOD[k % 6] for k in range(200)]
     report = _look(_view(support.write_shards(tmp_path, images, shards=1)))

@@ -55,6 +55,16 @@ def choose(engine: EngineName, device: DeviceName, recipe: Recipe) -> Choice:
     return _told(Choice("dali", resolved.kind, resolved.reason))
 
 
+def cuda_ordinal(gpu: int) -> int:
+    """CUDA's number for one of TensorFlow's logical GPUs, which may be some of the machine's, or slices of one."""
+    ordinals = [
+        int(device.name.rsplit(":", 1)[1])
+        for device in tf.config.get_visible_devices("GPU")
+        for _ in tf.config.get_logical_device_configuration(device) or [None]
+    ]
+    return ordinals[gpu]
+
+
 def _resizes_slowly(recipe: Recipe) -> bool:
     """Whether every image passes a resize that DALI's CPU kernel does slower than TensorFlow's.
 

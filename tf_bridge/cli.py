@@ -4,37 +4,54 @@ import argparse
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from tf_bridge.cli_parser import HelpFormatter, Parser, Version
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 Group: TypeAlias = "argparse._ArgumentGroup"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
         prog="dali-tf", description="Keras training on JPEGs in TFRecords, decoded and cropped by NVIDIA DALI."
     )
+    parser.add_argument("--version", action=Version, help="print the versions that matter for a bug report, and end")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what TensorFlow and DALI say while starting")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _train_parser(commands)
     _preview_parser(commands)
     _parity_parser(commands)
     _verify_parser(commands)
+    _bench_parser(commands)
+    _inspect_parser(commands)
+    _doctor_parser(commands)
+    _completion_parser(commands)
     return parser
 
 
-def _command(commands: Commands, name: str, module: str, summary: str, description: str) -> argparse.ArgumentParser:
-    """A command's parser; the module's `run` does the work, and is imported only then."""
+def _command(
+    commands: Commands, name: str, module: str, summary: str, description: str, *, frameworks: bool = True
+) -> argparse.ArgumentParser:
+    """A command's parser; the module's `run` does the work, and is imported only then.
+
+    `frameworks`: whether it needs TensorFlow, and DALI where there is one.
+    """
 
     def run(arguments: argparse.Namespace) -> int:
+        if frameworks:
+            import_module("tf_bridge").check_installed()
+            if not arguments.verbose:
+                _quiet()
         return int(import_module(module).run(arguments))
 
-    formatter = argparse.ArgumentDefaultsHelpFormatter
-    parser = commands.add_parser(name, help=summary, description=description, formatter_class=formatter)
+    parser = commands.add_parser(name, help=summary, description=description, formatter_class=HelpFormatter)
     parser.set_defaults(run=run)
     return parser
 
@@ -48,25 +65,28 @@ def _train_parser(commands: Commands) -> None:
         "Train a ResNet-18. Without arguments: on an embedded data set (ten photographs in many crops), "
         "small enough for two CPU cores. --size 224 --width 64 is the full network.",
     )
-    _data_group(parser).add_argument(
-        "--validation",
-        default=None,
-        help="TFDS split (default: validation, or test) or TFRecord glob to validate on; 'none' to skip",
-    )
+    _validation_argument(_data_group(parser))
     _engine_arguments(_pipeline_group(parser))
     _policy_group(parser)
 
     training = parser.add_argument_group("training")
-    training.add_argument("--batch-size", type=_positive, default=64, help="images a step")
+    training.add_argument("--batch-size", type=_positive, default=64, help="images a step, over all devices")
+    training.add_argument(
+        "--strategy",
+        choices=("one", "mirrored", "multiworker"),
+        default="one",
+        help="one device; all GPUs of this machine; or one worker of several, as TF_CONFIG or SLURM say",
+    )
     training.add_argument("--epochs", type=_positive, default=5, help="passes over the data")
     training.add_argument(
         "--width", type=_positive, default=16, help="channels of the first stage, a multiple of 16; the paper's is 64"
     )
     training.add_argument("--learning-rate", type=float, default=1e-3, help="Adam's, to begin with")
-    training.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
+    training.add_argument("--seed", type=int, default=0, help="of all that is random")
     training.add_argument("--mixed-precision", action="store_true", help="compute in float16 (GPU) or bfloat16 (CPU)")
     training.add_argument("--output", type=Path, default=Path("runs/latest"), help="folder for checkpoints and logs")
     training.add_argument("--resume", action="store_true", help="go on with the run in --output, if there is one")
+    training.add_argument("--profile", action="store_true", help="write a TensorBoard profile of a few steps")
     training.add_argument(
         "--save-every", type=_positive, default=None, metavar="STEPS",
         help="save the run's state every so many steps too, not at each epoch's end only",
@@ -123,6 +143,74 @@ def _verify_parser(commands: Commands) -> None:
     group.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
+def _inspect_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "inspect",
+        "tf_bridge.inspect_command",
+        "say what is in a data set, and what to mind in training on it",
+        "Read each record's headers once: splits, shards, keys, classes, sizes, formats, orientations, exact "
+        "duplicates. Prints tables and advice, and draws a page of plots. Bad records are counted, and stop nothing. "
+        "Without DATA: on the embedded data set.",
+        frameworks=False,
+    )
+    _validation_argument(_data_group(parser))
+    parser.set_defaults(split="all")
+    group = parser.add_argument_group("inspecting")
+    group.add_argument("--size", type=_positive, default=224, help="pixels of the crop's side")
+    group.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
+    group.add_argument("--output", type=_png, default=Path("inspect.png"), help="PNG file to draw")
+    group.add_argument("--fresh", action="store_true", help="look again at what was looked at before")
+    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _doctor_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "doctor",
+        "tf_bridge.doctor",
+        "check the installation, and say what mends it",
+        "Look at Python, TensorFlow, DALI and its plugin, compiler, driver, GPU libraries, folders and cores. Each "
+        "library is loaded in a process of its own. Exit code 1 if something is broken.",
+        frameworks=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _completion_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "completion",
+        "tf_bridge.completion",
+        "print the script for your shell's completion",
+        'Print the script that completes `dali-tf` in a shell. For bash: eval "$(dali-tf completion bash)".',
+        frameworks=False,
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="whose script")
+
+
+def _bench_parser(commands: Commands) -> None:
+    parser = _command(
+        commands,
+        "bench",
+        "tf_bridge.bench_command",
+        "find the fastest engine, dtype and threads here, in about a minute",
+        "Run each engine and device there is, in uint8 and float32, against plain tf.data in turn; then the fastest "
+        "with other threads and batch sizes; then say in a sentence what to use. Without DATA: the embedded data set.",
+    )
+    _data_group(parser)
+    group = parser.add_argument_group("measuring")
+    group.add_argument(
+        "--recipe", choices=("crop", "imagenet"), default="crop", help="random crop, or random resized crop and flip"
+    )
+    group.add_argument("--size", type=_positive, default=224, help="pixels of the crop's side")
+    group.add_argument("--batch-size", type=_positive, default=64, help="images a step, over all devices")
+    group.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
+    group.add_argument("--rounds", type=_positive, default=3, help="all settings once, in turn; medians are shown")
+    group.add_argument("--seconds", type=float, default=2.0, help="of each setting in each round")
+    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
 def _data_group(parser: argparse.ArgumentParser) -> Group:
     data = parser.add_argument_group("data")
     data.add_argument(
@@ -135,6 +223,14 @@ def _data_group(parser: argparse.ArgumentParser) -> Group:
     data.add_argument("--label-offset", type=int, default=0, help="what the files call the first class (ImageNet: 1)")
     parser.set_defaults(validation="none")
     return data
+
+
+def _validation_argument(data: Group) -> None:
+    data.add_argument(
+        "--validation",
+        default=None,
+        help="TFDS split (default: validation, or test) or TFRecord glob to validate on; 'none' to skip",
+    )
 
 
 def _pipeline_group(parser: argparse.ArgumentParser) -> Group:
@@ -167,7 +263,7 @@ def _engine_arguments(pipeline: Group) -> None:
 def _sample_group(parser: argparse.ArgumentParser, count: int, output: Path) -> Group:
     sample = parser.add_argument_group("sample")
     sample.add_argument("--count", type=_positive, default=count, help="images, at most")
-    sample.add_argument("--seed", type=int, default=0, help="of order and augmentation")
+    sample.add_argument("--seed", type=int, default=0, help="of all that is random")
     sample.add_argument("--epoch", type=_epoch, default=0, help="which epoch of that seed, counted from 0")
     sample.add_argument("--output", type=_png, default=output, help="PNG file to draw")
     return sample
@@ -223,19 +319,25 @@ def _quiet() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 2 for a usage error, 130 after Ctrl-C."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, format="%(message)s")
     if not arguments.verbose:
-        _quiet()
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # of damaged EXIF: nothing that a user can act on
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()  # here, where a closed pipe is dealt with
+        return code
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `dali-tf … | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
         if arguments.verbose:
             raise
-        print(f"dali-tf: error: {error}", file=sys.stderr)
+        hint = " See `dali-tf doctor`." if isinstance(error, ImportError) else ""
+        print(f"dali-tf: error: {error}{hint}", file=sys.stderr)
         return 2
 
 

@@ -5,10 +5,6 @@ outputs are fewer than the pipeline's, so they are derived from the same recipe;
 multi-device iterator over it with default optimisations off, so they are turned on.
 """
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
-
 import numpy as np
 import nvidia.dali.plugin.tf as dali_tf
 import tensorflow as tf
@@ -18,6 +14,7 @@ from dali_pipe import pipeline
 from dali_pipe.geometry import Ints
 from dali_pipe.index_files import IndexFiles
 from dali_pipe.pipeline import INPUT, Kind
+from tf_bridge.choice import cuda_ordinal
 from tf_bridge.python_calls import graph, guarded
 from tf_bridge.source import Source
 
@@ -27,23 +24,22 @@ MAX_REPEATED_RUNS = 65_536
 
 
 class DALIEngine:
-    """Runs one source's epochs."""
+    """Runs one source's epochs.
 
-    def __init__(self, source: Source, device: Kind, num_threads: int):
+    Args:
+        source: what the epochs are.
+        device: "gpu" or "cpu".
+        num_threads: DALI's own, on the CPU.
+        gpu: which of TensorFlow's logical GPUs.
+    """
+
+    def __init__(self, source: Source, device: Kind, num_threads: int, gpu: int = 0):
         self._source, self._device, self._threads = source, device, num_threads
+        self._placement = f"/gpu:{gpu}" if device == "gpu" else "/cpu:0"
+        self._device_id = cuda_ordinal(gpu) if device == "gpu" else None
         self._plan = source.plan
         self._undersized = self._plan.recipe.undersized(self._plan.records.sizes(self._plan.recipe.exif))
-        self._index = IndexFiles(self._plan.records)
-
-    def batches(self, epoch: int) -> Iterator[Any]:
-        """The batches of an epoch, in order; on the CPU."""
-        return iter(self.epoch(epoch) if self._reads_natively else self._fed(epoch))
-
-    @property
-    def _reads_natively(self) -> bool:
-        """Whether DALI's own reader can follow the order: not if it is a permutation of very many records."""
-        plan = self._plan
-        return plan.shuffle != "exact" or len(plan) <= plan.max_segments
+        self._index = IndexFiles(self._plan.records, self._plan.replicas)
 
     def epoch(self, epoch: int) -> tf.data.Dataset:
         """One epoch, from the source's start on, read by DALI's own reader."""
@@ -105,19 +101,6 @@ class DALIEngine:
 
         return tickets.enumerate().map(graph(pass_on))
 
-    def _fed(self, epoch: int) -> tf.data.Dataset:
-        """One epoch in any order, fed with bytes that Python reads; about 0.9 of the native reader's speed."""
-        source = self._source
-
-        def rows(step: tf.Tensor) -> tf.Tensor:
-            batch = tf.numpy_function(guarded(partial(source.rows, epoch)), [step], tf.uint8, stateful=False)
-            batch.set_shape([None, None])
-            return batch
-
-        steps = tf.data.Dataset.range(source.start, source.steps)
-        batches = steps.map(graph(rows), num_parallel_calls=2).prefetch(2)
-        return self._dataset(pipeline.bytes_feed(source.lanes), batches)
-
     def _read(self, orders: list[Ints], tickets: tf.data.Dataset) -> tf.data.Dataset:
         """DALI's reader along epochs, each filled up to full batches by repeating its last record."""
         filled = [np.pad(order, (0, -len(order) % self._source.batch_size), "edge") for order in orders]
@@ -135,19 +118,19 @@ class DALIEngine:
             batch_size=source.batch_size,
             num_threads=self._threads,
             device=self._device,
+            device_id=self._device_id or 0,
             undersized=self._undersized,
         )
         size = source.batch_size if source.drop_remainder else None
-        placement = f"/{self._device}:0"
         if self._device == "gpu":
-            tickets = tickets.apply(tf.data.experimental.copy_to_device(placement))
-        with tf.device(placement):
+            tickets = tickets.apply(tf.data.experimental.copy_to_device(self._placement))
+        with tf.device(self._placement):
             wrapped = dali_tf.experimental.DALIDatasetWithInputs(
                 pipeline=pipe,
                 input_datasets={INPUT: dali_tf.experimental.Input(tickets, batch=True)},
                 batch_size=source.batch_size,  # these three silently replace the pipeline's own
                 num_threads=self._threads,
-                device_id=0 if self._device == "gpu" else None,
+                device_id=self._device_id,
                 prefetch_queue_depth=PREFETCH,
                 output_shapes=((size, *recipe.output_shape), (size, *recipe.label_shape)),
                 output_dtypes=(tf.as_dtype(recipe.dtype), tf.as_dtype(recipe.label_dtype)),

@@ -20,13 +20,14 @@ from dali_pipe.records import Records
 from dali_pipe.scan import MAX_PIXELS, Schema
 from tf_bridge import policy
 from tf_bridge.choice import Choice, EngineName, choose
+from tf_bridge.memory import keep_pages
 from tf_bridge.policy import OnError, Outcome
 from tf_bridge.runner import Runner
+from tf_bridge.shard import Shard
 from tf_bridge.source import EpochCounter, Source
 from tf_bridge.tfdata_engine import TFDataEngine
 
 if TYPE_CHECKING:
-    from dali_pipe.pipeline import Kind
     from tf_bridge.dali_engine import DALIEngine
 
 log = logging.getLogger(__name__)
@@ -51,18 +52,22 @@ class ImageDataset(tf.data.Dataset):
         engine: "dali" or "tfdata".
         device: "gpu" or "cpu".
         reason: why this engine and device, for people.
+        num_threads: CPU threads of the engine.
         skipped: bad records that `on_error` left out, as `tf_bridge.verify.Finding`s.
         repaired: bad records whose image it replaced.
     """
 
-    def __init__(self, source: Source, choice: Choice, num_threads: int, outcome: Outcome | None = None):
-        self._source, self._choice, self._threads = source, choice, num_threads
+    def __init__(
+        self, source: Source, choice: Choice, num_threads: int, outcome: Outcome | None = None, *, gpu: int = 0
+    ):
+        self._source, self._choice, self._threads, self._gpu = source, choice, num_threads, gpu
         self.engine, self.device, self.reason = choice
+        self.num_threads = num_threads
         self.records, self.recipe = source.plan.records, source.plan.recipe
         self.seed, self.batch_size = source.plan.seed, source.batch_size
         self._outcome = outcome or Outcome(self.records)
         self.skipped, self.repaired = self._outcome.skipped, self._outcome.repaired
-        self._on_gpu = _dali_engine(source, "gpu", num_threads) if self.device == "gpu" else None
+        self._on_gpu = _gpu_engine(source, num_threads, gpu) if self.device == "gpu" else None
         if self._on_gpu is not None:
             self._batches = self._on_gpu.epoch(self.epoch)  # only `prefetch` and `with_options` may follow on a GPU
         else:
@@ -71,9 +76,12 @@ class ImageDataset(tf.data.Dataset):
 
     def _begin(self, num_threads: int) -> Callable[[int], Iterator[Any]]:
         """What begins an epoch on the CPU."""
+        keep_pages()
         if self.engine == "tfdata":
             return TFDataEngine(self._source, num_threads).batches
-        return _dali_engine(self._source, "cpu", num_threads).batches
+        from tf_bridge.dali_host import HostEngine  # where DALI may be missing
+
+        return HostEngine(self._source, num_threads).batches
 
     def _inputs(self) -> list[tf.data.Dataset]:
         return []
@@ -141,14 +149,17 @@ class ImageDataset(tf.data.Dataset):
                 f"`epoch` must not be negative, and `step` must be from {source.start} to {source.steps - 1}. "
                 f"Received: epoch={epoch!r}, step={step!r}"
             )
-        return ImageDataset(source.rest(int(epoch), int(step)), self._choice, self._threads, self._outcome)
+        rest = source.rest(int(epoch), int(step))
+        return ImageDataset(rest, self._choice, self._threads, self._outcome, gpu=self._gpu)
 
     def __iter__(self) -> Iterator[Any]:
         """An iterator over one epoch, or over all that follow with `repeat=True`."""
         self.records.check_unchanged()  # here, where it is a Python exception still
         if self._on_gpu is None:
             return iter(self._batches)
-        return iter((self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch))
+        with tf.device("/cpu:0"):  # a strategy asks in the scope of a GPU; what belongs there says so
+            batches = (self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch)
+        return iter(batches)
 
     def __repr__(self) -> str:
         shape = (self.batch_size, *self.recipe.output_shape)
@@ -158,10 +169,10 @@ class ImageDataset(tf.data.Dataset):
         )
 
 
-def _dali_engine(source: Source, device: "Kind", num_threads: int) -> "DALIEngine":
+def _gpu_engine(source: Source, num_threads: int, gpu: int) -> "DALIEngine":
     from tf_bridge.dali_engine import DALIEngine  # where DALI may be missing
 
-    return DALIEngine(source, device, num_threads)
+    return DALIEngine(source, "gpu", num_threads, gpu)
 
 
 def from_records(
@@ -195,12 +206,12 @@ def from_records(
         engine: "dali" or "tfdata"; "auto" takes DALI on a GPU, and on the CPU the faster one for the recipe.
         device: "gpu", "cpu"; "auto" takes a GPU that both DALI and TensorFlow can use.
         num_threads: CPU threads of the engine; None is one for each core this process may use.
-        shard: `(rank, replicas)`: every `replicas`-th record of the epoch's order, from the `rank`-th.
-        on_error: what becomes of bad records. "raise": the iterator raises when it meets one; DALI, where one of many
-            images in a batch fails, may end the process instead. "skip" and "repair" look at every record before
-            anything is built, once, and keep what they find until a shard changes: records that some decoder cannot
-            read are left out, or replaced by a PNG of the same pixels where another decoder reads them. Order and draws
-            of the others stay, and every engine reads the same records.
+        shard: `(rank, replicas)`: every `replicas`-th record of the epoch's order, from the `rank`-th, in batches of
+            `batch_size`. Of a shard that `tb.distribute` hands to `make`, `batch_size` is the batch of all replicas.
+        on_error: what becomes of bad records. "raise": the iterator raises when it meets one. "skip" and "repair" look
+            at every record before anything is built, once, and keep what they find until a shard changes: records that
+            some decoder cannot read are left out, or replaced by a PNG of the same pixels where another decoder reads
+            them. Order and draws of the others stay, and every engine reads the same records.
         max_bad: most that may be left out, as a fraction of the records.
 
     Raises:
@@ -213,19 +224,22 @@ def from_records(
         if value is not None and (not isinstance(value, int) or value <= 0):
             raise ValueError(f"`{name}` must be a positive int. Received: {name}={value!r}")
     rank, replicas = shard or (0, 1)
+    if seed is None and isinstance(shard, Shard):
+        seed = shard.seed
     plan = Plan(records, recipe, _seed(seed), recipe.random if shuffle is None else shuffle, rank, replicas)
     choice = choose(engine, device, recipe)
     threads = num_threads or available_cores()
     outcome = policy.apply(records, on_error, max_bad, engine=choice.engine, exif=recipe.exif, num_threads=threads)
     plan = replace(plan, records=outcome.records)
-    source = Source(
-        plan, batch_size, recipe.random if drop_remainder is None else drop_remainder, repeat, EpochCounter()
-    )
+    drop_remainder = recipe.random if drop_remainder is None else drop_remainder
+    if isinstance(shard, Shard):
+        batch_size = shard.share(batch_size, len(plan.records), drop_remainder)
+    source = Source(plan, batch_size, drop_remainder, repeat, EpochCounter())
     _check_size(source)
     _check_labels(plan)
-    if advice := plan_lib.mixing(plan, batch_size):
+    if rank == 0 and (advice := plan_lib.mixing(plan, batch_size)):
         log.warning(advice)
-    return ImageDataset(source, choice, threads, outcome)
+    return ImageDataset(source, choice, threads, outcome, gpu=shard.gpu if isinstance(shard, Shard) else 0)
 
 
 def available_cores() -> int:
@@ -242,6 +256,11 @@ def _seed(seed: int | None) -> int:
 
 def _check_size(source: Source) -> None:
     count, batch_size = len(source.plan), source.batch_size
+    if 0 < len(source.plan.records) < source.plan.replicas:
+        raise ValueError(
+            f"Each replica must have a record. Received: {len(source.plan.records)} records, {source.plan.replicas} "
+            "replicas"
+        )
     if not source.steps:
         raise ValueError(
             f"`batch_size` must not exceed the number of records with drop_remainder=True. "

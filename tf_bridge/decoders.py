@@ -51,9 +51,8 @@ def dali_fault(image: bytes) -> str | None:
 class DALIDecoder:
     """DALI's decoder on the CPU. For one thread at a time.
 
-    It gets one image at a time: where one of several fails, DALI 2.4 goes on decoding the others into memory that is
-    gone, and the process with it (a batch of 32 with 4 bad images: a segmentation fault in most runs). A batch of
-    images of some 30 KB is not faster either.
+    It gets one image at a time: where one of several fails, DALI says nothing of the others, and its decoder may take
+    the process down (`pipeline._parsed`). A batch of images of some 30 KB is not faster either.
     """
 
     def __init__(self) -> None:

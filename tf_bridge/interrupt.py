@@ -21,11 +21,12 @@ class Interrupt(keras.callbacks.Callback):
 
     def __init__(self) -> None:
         super().__init__()
-        self._came, self._before = False, None
+        self._came = False
+        self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handler
-            self._before: Any = signal.signal(signal.SIGINT, self._note)
+            self._before = signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -85,10 +85,10 @@ def apply(records: Records, on_error: OnError, max_bad: float, *, engine: str, e
 
 
 def _refuse_unsound(records: Records, num_threads: int) -> None:
-    """Keep images that are cut short, or otherwise not in order, from DALI.
+    """Find images that are cut short, or otherwise not in order, before an epoch does.
 
-    One that it cannot decode, in a batch of several, can take the process down with it (DALI 2.4, some of the time).
     The scan saw which images do not begin and end as they should; only those are decoded here, and the verdict kept.
+    What is damaged within is met, and named, when its batch comes.
     """
     doubtful = records.select(records.table["whole"] == 0)
     for finding in verify(doubtful, num_threads).findings if len(doubtful) else ():

@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from tf_bridge import model_state, state_file
 from tf_bridge.dataset import ImageDataset
+from tf_bridge.distributed import DistributedImages, agreed
 from tf_bridge.model_state import Values
 from tf_bridge.state_file import Saved
+from tf_bridge.workers import across_workers
 
 
 class _Restored(NamedTuple):
@@ -32,6 +34,8 @@ class TrainingState(keras.callbacks.Callback):
     `ModelCheckpoint`), and Keras's global random state. The learning rate is a variable of the optimizer, so it is
     restored, also where the model was compiled with another one.
 
+    Of several workers each has one, on the same folder: the chief writes it, all read it.
+
     It must be the last of the callbacks, to save what the others did; `fit_resumable` sees to that.
 
     Args:
@@ -49,14 +53,14 @@ class TrainingState(keras.callbacks.Callback):
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        dataset: ImageDataset,
+        dataset: ImageDataset | DistributedImages,
         save_every: int | None = None,
         resume: bool = True,
     ):
         super().__init__()
         if save_every is not None and (not isinstance(save_every, int) or save_every <= 0):
             raise ValueError(f"`save_every` must be a positive int or None. Received: save_every={save_every!r}")
-        if not isinstance(dataset, ImageDataset):
+        if not isinstance(dataset, ImageDataset | DistributedImages):
             raise TypeError(f"`dataset` must be an ImageDataset, not what `map` makes of one. Received: {dataset!r}")
         if int(dataset.cardinality()) < 0:
             raise ValueError("`dataset` must have epochs that end. Received: a data set with repeat=True")
@@ -75,20 +79,31 @@ class TrainingState(keras.callbacks.Callback):
             `fit` must be on `dataset.rest(epoch, step)`, for this one epoch.
 
         Raises:
-            ValueError: the saved run had other data, or another model; or there is no whole state, but a broken one.
+            ValueError: the saved run had other data, or another model; or there is no whole state, but a broken one; or
+                workers see other states.
         """
         found = state_file.read(self._folder) if self._resume else None
+        self._check_workers(model, found)
         if found is None:
             self.history, self.stopped = [], False
             return 0, 0
         saved, self._ours = found
         header = saved.header
         self._check_run(header["run"])
-        model_state.build(model, _zeros(self.dataset))
+        with model.distribute_strategy.scope():
+            model_state.build(model, _zeros(self.dataset))
         model_state.assign(model, saved.groups)
         self.history, self.stopped = header["history"], header["stopped"]
         self._restored = _Restored(header["epoch"], header["step"], saved.groups)
         return self._restored.epoch, self._restored.step
+
+    def _check_workers(self, model: keras.Model, found: tuple[Saved, bool] | None) -> None:
+        place = found[0].header["epoch"] * len(self.dataset) + found[0].header["step"] if found else -1
+        if len(set(agreed(model.distribute_strategy, place))) > 1:
+            raise ValueError(
+                f"All workers must see the same folder, one that they share. Received: {self._folder}, where they find "
+                "different states."
+            )
 
     def _check_run(self, saved: dict[str, Any]) -> None:
         for name, now in self._run.items():
@@ -137,14 +152,16 @@ class TrainingState(keras.callbacks.Callback):
 
     def _save(self, epoch: int, step: int) -> None:
         header = {"run": self._run, "epoch": epoch, "step": step, "history": self.history, "stopped": self.stopped}
-        state_file.write(self._folder, Saved(header, model_state.take(self.model)), keep=self._ours)
+        values = model_state.take(self.model)  # on every worker: some variables are a sum over them
+        if self.model.distribute_strategy.extended.should_checkpoint:
+            state_file.write(self._folder, Saved(header, values), keep=self._ours)
         self._ours = self._resume = True
 
 
-def _zeros(dataset: ImageDataset) -> tuple[tf.Tensor, tf.Tensor]:
+def _zeros(dataset: ImageDataset | DistributedImages) -> tuple[tf.Tensor, tf.Tensor]:
     """A batch of one, of the data set's shapes."""
-    images, labels = (tf.zeros((1, *spec.shape[1:]), spec.dtype) for spec in dataset.element_spec)
-    return images, labels
+    recipe = dataset.recipe
+    return tf.zeros((1, *recipe.output_shape), recipe.dtype), tf.zeros((1, *recipe.label_shape), recipe.label_dtype)
 
 
 class _OneTraining(keras.callbacks.CallbackList):
@@ -206,9 +223,10 @@ def fit_resumable(
     history = keras.callbacks.History()
     history.on_train_begin()  # it has its epochs, none, even if nothing is left to train
     others = [callback for callback in callbacks or () if callback is not state]
+    across_workers(model)
     training = _OneTraining([*others, history, state], model, options["verbose"] != 0)
 
-    def run(dataset: ImageDataset, epoch: int, end: int) -> bool:
+    def run(dataset: ImageDataset | DistributedImages, epoch: int, end: int) -> bool:
         training.set_params({"verbose": options["verbose"], "epochs": epochs, "steps": len(dataset)})
         model.fit(dataset, initial_epoch=epoch, epochs=end, callbacks=training, **options)
         return not model.stop_training

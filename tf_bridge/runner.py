@@ -16,6 +16,8 @@ from tf_bridge import culprit
 from tf_bridge.python_calls import graph, guarded
 from tf_bridge.source import Source
 
+ENGINE_ERRORS = (tf.errors.OpError, RuntimeError)  # of tf.data, of DALI
+FETCHED = 2  # batches that wait to be handed out
 AHEAD = 3  # batches that an engine may have in work when one fails
 
 
@@ -57,7 +59,7 @@ class Runner:
             token = next(self._tokens)
             try:
                 self._runs[token] = _Run(number, self._begin_epoch(number))
-            except tf.errors.OpError as error:
+            except ENGINE_ERRORS as error:
                 raise self._explained(error, number, self._source.start) from error
             try:
                 yield token
@@ -68,25 +70,38 @@ class Runner:
             number += 1
 
     def _batches(self, token: tf.Tensor) -> tf.data.Dataset:
-        def batch(step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """An epoch's batches; some are fetched ahead, so that handing them over costs the training no time."""
+
+        def fetch(step: tf.Tensor) -> tuple[tf.Tensor, ...]:
             # Not tf.numpy_function: that would copy every batch twice.
             parts = tf.py_function(guarded(self._next), [token, step], [spec.dtype for spec in self._spec])
             for part, spec in zip(parts, self._spec, strict=True):
                 part.set_shape(spec.shape)
-            return tuple(parts)
+            return (step, *parts)
 
-        return tf.data.Dataset.range(self._source.start, self._source.steps).map(graph(batch))
+        def count(step: tf.Tensor, *parts: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            def tell() -> tf.Tensor:
+                return tf.numpy_function(guarded(self._begun), [token], tf.bool)
+
+            at = min(1, self._source.steps - 1)  # Keras never asks beyond the last
+            with tf.control_dependencies([tf.cond(step == at, tell, lambda: True)]):
+                return tuple(tf.identity(part) for part in parts)
+
+        steps = tf.data.Dataset.range(self._source.start, self._source.steps)
+        return steps.map(graph(fetch)).prefetch(FETCHED).map(graph(count))
+
+    def _begun(self, token: int) -> bool:
+        self._source.counter.begun(self._runs[int(token)].epoch)
+        return True
 
     def _next(self, token: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         run, place = self._runs[int(token)], int(step)
-        if place == min(1, self._source.steps - 1):  # Keras never asks beyond the last
-            self._source.counter.begun(run.epoch)
         try:
             batch: tuple[tf.Tensor, ...] = next(run.batches)
             if place == self._source.steps - 1:
                 next(run.batches, None)  # to its end: to take down one that still has threads can take a second
             return batch
-        except tf.errors.OpError as error:
+        except ENGINE_ERRORS as error:
             raise self._explained(error, run.epoch, place) from error
 
     def _explained(self, error: Exception, epoch: int, step: int) -> Exception:

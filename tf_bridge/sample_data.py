@@ -70,13 +70,13 @@ def _photograph(file: str) -> Image.Image:
         return image.convert("RGB")
 
 
-def _variant(photograph: Image.Image, rng: np.random.Generator) -> bytes:
+def _variant(photograph: Image.Image, rng: np.random.Generator, shorter_side: int = SHORTER_SIDE) -> bytes:
     """A JPEG of a random part of the photograph, in a random light."""
     aspect = rng.choice([1.0, 4 / 3, 3 / 4, 3 / 2])
     height = min(photograph.height, photograph.width / aspect) * rng.uniform(0.5, 1.0)
     width = height * aspect
     left, top = rng.uniform(0, photograph.width - width), rng.uniform(0, photograph.height - height)
-    scale = SHORTER_SIDE / min(height, width)
+    scale = shorter_side / min(height, width)
     image = photograph.resize(
         (round(width * scale), round(height * scale)),
         Image.Resampling.BICUBIC,

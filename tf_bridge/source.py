@@ -73,9 +73,10 @@ class Source:
 
     @property
     def steps(self) -> int:
-        """Batches in an epoch."""
-        count = len(self.plan)
-        return count // self.batch_size if self.drop_remainder else -(-count // self.batch_size)
+        """Batches in an epoch; as many on every replica where only full ones count."""
+        if self.drop_remainder:
+            return len(self.plan.records) // self.plan.replicas // self.batch_size
+        return -(-len(self.plan) // self.batch_size)
 
     @property
     def left(self) -> int:
@@ -138,16 +139,6 @@ class Source:
         images = np.empty(len(places), object)
         images[:] = [bytes(image) for image in reader.read_images(self.plan.records, places)]
         return images, tickets, headers.astype(np.int64)
-
-    def rows(self, epoch: int, step: int) -> NDArray[np.uint8]:
-        """One batch as `pipeline.bytes_feed` takes it: `(b, longest)`."""
-        places, tickets = self.batch(epoch, step)
-        lengths = self.plan.records.table["image_length"][places]
-        head = np.column_stack([lengths, tickets]).view(np.uint8).reshape(len(places), -1)
-        rows = np.zeros((len(places), head.shape[1] + int(lengths.max())), np.uint8)
-        rows[:, : head.shape[1]] = head
-        reader.read_images_into(self.plan.records, places, rows[:, head.shape[1] :])
-        return rows
 
 
 def _digest(records: Records) -> str:

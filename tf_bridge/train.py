@@ -1,35 +1,53 @@
 """`dali-tf train`: a ResNet-18, `model.fit` and the usual callbacks, on a data set of ours."""
 
 import argparse
+import contextlib
+import io
 import sys
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 import dali_pipe as dp
-from tf_bridge import cli_data, state_file
+from tf_bridge import cli_data, cluster, state_file
 from tf_bridge.callbacks import Throughput
 from tf_bridge.dataset import ImageDataset, from_records
+from tf_bridge.distributed import DistributedImages, distribute
+from tf_bridge.input_monitor import InputMonitor
 from tf_bridge.interrupt import Interrupt
+from tf_bridge.profiling import StepProfile
 from tf_bridge.resnet import resnet18
 from tf_bridge.resume import TrainingState, fit_resumable
 
+Images = ImageDataset | DistributedImages
+
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train as the arguments say; returns the exit code."""
+    """Train as the arguments say; returns the exit code. Of several workers, the chief speaks."""
+    strategy = cluster.strategy(arguments.strategy)
+    silence = contextlib.nullcontext() if cluster.is_chief(strategy) else contextlib.redirect_stdout(io.StringIO())
+    with silence:
+        return _run(arguments, strategy)
+
+
+def _run(arguments: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> int:
     training, evaluation = cli_data.recipes(arguments)
-    train, validation = _datasets(arguments, training, evaluation)
+    train, validation = _datasets(arguments, training, evaluation, strategy)
     classes = _classes(train, validation)
     print(f"Data:    {len(train.records)} images to train, {len(validation.records) if validation else 0} to validate, "
           f"{classes} classes")  # fmt: skip
     if arguments.on_error != "raise":
         print(f"Bad:     {_bad(train)}" + (f"; to validate: {_bad(validation)}" if validation else ""))
     print(f"Engine:  {train.engine} on {train.device} ({train.reason})")
+    if strategy is not None:
+        print(f"Devices: {strategy.num_replicas_in_sync} replicas, {train.batch_size} images a step over all")
 
     keras.utils.set_random_seed(arguments.seed)
     if arguments.mixed_precision:
         keras.mixed_precision.set_global_policy("mixed_float16" if train.device == "gpu" else "mixed_bfloat16")
-    model = _model(arguments, training, classes)
+    with strategy.scope() if strategy is not None else contextlib.nullcontext():
+        model = _model(arguments, training, classes)
     arguments.output.mkdir(parents=True, exist_ok=True)
     meter = Throughput(train.batch_size, "val_accuracy" if validation is not None else "accuracy")
     state = TrainingState(arguments.output, train, arguments.save_every, arguments.resume)
@@ -40,20 +58,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _datasets(
-    arguments: argparse.Namespace, training: dp.Recipe, evaluation: dp.Recipe
-) -> tuple[ImageDataset, ImageDataset | None]:
+    arguments: argparse.Namespace,
+    training: dp.Recipe,
+    evaluation: dp.Recipe,
+    strategy: tf.distribute.Strategy | None = None,
+) -> tuple[Images, Images | None]:
     options: dict[str, Any] = {"batch_size": arguments.batch_size, "seed": arguments.seed, **cli_data.engine(arguments)}
     options.update(on_error=arguments.on_error, max_bad=arguments.max_bad)
     records, held_out = cli_data.open_records(arguments)
-    train = from_records(records, recipe=training, **options)
-    return train, None if held_out is None else from_records(held_out, recipe=evaluation, **options)
+
+    def make(records: dp.Records, recipe: dp.Recipe) -> Images:
+        if strategy is None:
+            return from_records(records, recipe=recipe, **options)
+        return distribute(strategy, lambda shard: from_records(records, recipe=recipe, shard=shard, **options))
+
+    return make(records, training), None if held_out is None else make(held_out, evaluation)
 
 
-def _bad(dataset: ImageDataset) -> str:
+def _bad(dataset: Images) -> str:
     return f"{len(dataset.skipped)} records left out, {len(dataset.repaired)} repaired"
 
 
-def _classes(train: ImageDataset, validation: ImageDataset | None) -> int:
+def _classes(train: Images, validation: Images | None) -> int:
     """As many as the data set names, else as the labels show."""
     records = [ds.records for ds in (train, validation) if ds is not None]
     highest = max(int(r.labels.max()) for r in records) + 1
@@ -86,22 +112,29 @@ def _announce(model: keras.Model, state: TrainingState, arguments: argparse.Name
 def _fit(
     model: keras.Model,
     state: TrainingState,
-    validation: ImageDataset | None,
+    validation: Images | None,
     arguments: argparse.Namespace,
     meter: Throughput,
 ) -> int:
     """Runs `fit`; Ctrl-C keeps what has been learnt, and the state from which `--resume` goes on."""
     output, watched = arguments.output, meter.watched
     best = max((logs[watched] for logs in state.history if watched in logs), default=None)
-    callbacks = [
-        meter,
+    chief = cluster.is_chief(model.distribute_strategy)
+    writing = [
+        InputMonitor(state.dataset, output / "logs" / "input"),
         keras.callbacks.TensorBoard(output / "logs"),
         keras.callbacks.ModelCheckpoint(
             output / "best.keras", monitor=watched, mode="max", save_best_only=True, initial_value_threshold=best
         ),
+    ]
+    callbacks = [
+        meter,
+        *(writing if chief else []),
         keras.callbacks.ReduceLROnPlateau(monitor=watched, mode="max", factor=0.3, patience=3),
         keras.callbacks.EarlyStopping(monitor=watched, mode="max", patience=8),
     ]
+    if arguments.profile and chief:
+        callbacks.append(StepProfile(output / "logs", min(len(state.history) + 1, arguments.epochs - 1)))
     try:
         with Interrupt() as interrupt:
             fit_resumable(
@@ -113,11 +146,16 @@ def _fit(
                 verbose="auto" if sys.stdout.isatty() else 2,  # a bar in a log file is a thousand lines
             )
     except KeyboardInterrupt:
-        model.save(output / "last.keras")
+        _save(model, arguments)
         print(f"\nInterrupted; the model so far is in {output / 'last.keras'}. --resume goes on with the run.")
         return 130
-    model.save(output / "last.keras")
+    _save(model, arguments)
     return 0
+
+
+def _save(model: keras.Model, arguments: argparse.Namespace) -> None:
+    if cluster.is_chief(model.distribute_strategy):
+        model.save(arguments.output / "last.keras")
 
 
 def _report(model: keras.Model, state: TrainingState, arguments: argparse.Namespace, meter: Throughput) -> None:
@@ -129,3 +167,6 @@ def _report(model: keras.Model, state: TrainingState, arguments: argparse.Namesp
         print(f"Result:  {meter.watched} {max(accuracy):.3f} at best, {accuracy[-1]:.3f} at the end")
     print(f"Saved:   {arguments.output / 'best.keras'}, {arguments.output / 'last.keras'}; "
           f"logs in {arguments.output / 'logs'}")  # fmt: skip
+    if arguments.profile:
+        print(f"Profile: pip install xprof, then tensorboard --logdir {arguments.output / 'logs'}: "
+              "tab Profile, tool input_pipeline_analyzer")  # fmt: skip

@@ -1,0 +1,146 @@
+"""`python -m benchmarks`: what is gained, on this machine and on your data.
+
+python -m benchmarks [DATA]            the table: every pipeline, images/s, CPU, memory, start
+python -m benchmarks share [DATA]      how much of a training step waits for input
+python -m benchmarks scaling [DATA]    curves over threads, batch size, image size, records
+python -m benchmarks report FILE …     table, plots and report.html of what the others saved
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import plan, rounds, scaling
+from benchmarks.case import DTYPES, RECIPES, Case, find_data
+from benchmarks.pipelines import PIPELINES
+from tf_bridge import machine
+
+COMMANDS = ("run", "share", "scaling", "report")
+RESULTS = Path(__file__).parent / "results"
+
+
+def _parser() -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=formatter)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = _measuring(commands.add_parser("run", help="the table"), rounds=5, seconds=2.5)
+    run.add_argument("--cases", nargs="+", default=[], choices=PIPELINES, metavar="PIPELINE", help="only these")
+    share = _measuring(commands.add_parser("share", help="the input-bound share"), rounds=3, seconds=3.0)
+    share.add_argument(
+        "--cases", nargs="+", default=["question", "tuned", "ours"], choices=PIPELINES, metavar="PIPELINE"
+    )
+    share.add_argument(
+        "--accelerator", type=float, default=2500.0, metavar="IMAGES/S",
+        help="what the stand-in trains on: ResNet-50 in mixed precision on one A100 is near the default",
+    )  # fmt: skip
+    share.add_argument("--fit", action="store_true", help="a real model.fit, too; without a GPU it takes minutes")
+    share.add_argument("--width", type=int, default=64, help="channels of the ResNet-18's first stage")
+    share.add_argument("--steps", type=int, default=60, help="of model.fit")
+    share.add_argument("--logs", default=None, help="folder for TensorBoard profiles of model.fit")
+    curves = _measuring(commands.add_parser("scaling", help="the curves"), rounds=3, seconds=2.0)
+    curves.add_argument("--curves", nargs="+", choices=scaling.CURVES, default=list(scaling.CURVES))
+    report = commands.add_parser("report", help="table, plots and HTML of saved results")
+    report.add_argument("files", nargs="*", type=Path, default=sorted(RESULTS.glob("*.json")), help="JSON files")
+    report.add_argument("--output", type=Path, default=Path("runs/benchmarks"), help="folder for report.html and plots")
+    return parser
+
+
+def _measuring(parser: argparse.ArgumentParser, *, rounds: int, seconds: float) -> argparse.ArgumentParser:
+    parser.add_argument("data", nargs="?", help="TFDS name, TFDS folder, or TFRecord glob; default: embedded")
+    parser.add_argument("--split", default="train", help="TFDS split, whole")
+    parser.add_argument("--data-dir", default=None, help="where TFDS keeps its data sets")
+    parser.add_argument("--image-key", default="image", help="in TFRecord files (ImageNet: image/encoded)")
+    parser.add_argument("--label-key", default="label", help="in TFRecord files (ImageNet: image/class/label)")
+    parser.add_argument("--label-offset", type=int, default=0, help="what TFRecord files call the first class")
+    parser.add_argument("--recipe", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--dct", choices=("accurate", "fast"), default="accurate", help="our JPEG decoder's")
+    parser.add_argument("--size", type=int, default=224, help="pixels of the crop's side")
+    parser.add_argument("--batch-size", type=int, default=64, help="images")
+    parser.add_argument("--threads", type=int, default=machine.cores(), help="CPU threads of each pipeline")
+    parser.add_argument("--rounds", type=int, default=rounds, help="all cases once, in turn")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of each case in each round")
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before them that do not count")
+    parser.add_argument("--output", type=Path, default=None, help="JSON file; default: runs/benchmarks/COMMAND.json")
+    return parser
+
+
+def _base(arguments: argparse.Namespace) -> Case:
+    names = ("split", "dct", "size", "batch_size", "threads", "image_key", "label_key", "label_offset")
+    same = {name: getattr(arguments, name) for name in names}
+    return Case(pipeline="ours", data=find_data(arguments.data, arguments.data_dir), **same)
+
+
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    return plan.table(_base(arguments), arguments.recipe, arguments.dtype, arguments.cases)
+
+
+def _task(arguments: argparse.Namespace, measure: str, **more: Any) -> dict[str, Any]:
+    return {"measure": measure, "warm_up": arguments.warm_up, "seconds": arguments.seconds, **more}
+
+
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    cases, tried = plan.settle(_cases(arguments), lambda case: _quick(case, arguments))
+    return {"variants": tried, "rows": rounds.interleave(cases, arguments.rounds, _task(arguments, "speed"))}
+
+
+def _quick(case: Case, arguments: argparse.Namespace) -> float:
+    found = rounds.interleave([case], 1, _task(arguments, "speed"))[0]["rounds"]
+    return float(found[0]["images_per_second"]) if found else 0.0
+
+
+def _share(arguments: argparse.Namespace) -> dict[str, Any]:
+    cases, tried = plan.settle(_cases(arguments), lambda case: _quick(case, arguments))
+    simulated = _task(arguments, "simulated", accelerator=arguments.accelerator)
+    rows = rounds.interleave(cases, arguments.rounds, simulated)
+    if arguments.fit:
+        fit = _task(arguments, "fit", steps=arguments.steps, width=arguments.width, logs=arguments.logs)
+        rows += rounds.interleave(cases, arguments.rounds, fit)
+    return {"variants": tried, "rows": rows}
+
+
+def _scaling(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {"curves": scaling.run(_base(arguments), arguments.curves, arguments.rounds, _task(arguments, "speed"))}
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from benchmarks import report
+
+    if not arguments.files:
+        print("There is nothing to report: run `python -m benchmarks` first.", file=sys.stderr)
+        return 2
+    results = [json.loads(path.read_text()) for path in arguments.files]
+    print(report.text(results))
+    print(f"\nSaved: {report.write(results, arguments.output)}")
+    return 0
+
+
+def _save(results: Mapping[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, default=str) + "\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; `run` where none is named."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    named = bool(argv) and (argv[0] in COMMANDS or argv[0] in ("-h", "--help"))
+    arguments = _parser().parse_args(argv if named else ["run", *argv])
+    if arguments.command == "report":
+        return _report(arguments)
+    before = machine.describe(rounds.ROOT)
+    found = {"run": _run, "share": _share, "scaling": _scaling}[arguments.command](arguments)
+    output = arguments.output or Path("runs/benchmarks") / f"{arguments.command}.json"
+    settings = {name: value for name, value in vars(arguments).items() if name != "output"}
+    results = {"command": arguments.command, "machine": before, "settings": settings, **found}
+    _save(results, output)
+    from benchmarks import report
+
+    print(f"\n{report.text([results])}\n\nSaved: {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""What a machine with a GPU should be asked once: does the GPU graph run, is it right, what does it cost the host.
+
+    python -m benchmarks.gpu_check [--data 'shards*.tfrecord'] [--seconds 600] [--output gpu_check.json]
+
+It needs numpy, tqdm and DALI, and takes TensorFlow, torchvision and `nvidia-smi` along where they are. Cases run in
+a process each, as a crash is one of the answers; the file is written again after each, so that a cut loses
+nothing. Cases that lack something are skipped, and say so; those for which no time is left, too. The first cases are
+those that matter most. Not yet run on a GPU.
+"""
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dali_pipe as dp
+from benchmarks.gpu_cases import Check, Setting, checks, missing, recipes
+from tf_bridge import machine
+
+_LONGEST = 120.0  # seconds a case may take
+
+
+def parity(check: Check, setting: Setting) -> dict[str, Any]:
+    """How far the GPU's images are from the CPU's, in the batch's units, over an epoch."""
+    import numpy as np
+
+    from benchmarks.dali_alone import Epochs
+
+    on_cpu = Check(kind="parity", name=check.name, recipe=check.recipe, dtype=check.dtype, device="cpu")
+    reference, other = Epochs(on_cpu, setting), Epochs(check, setting)
+    largest, total, values, labels = 0.0, 0.0, 0, True
+    for _, one, two in zip(range(len(reference)), reference, other, strict=False):
+        here, there = (np.asarray(batch[0].as_cpu().as_array(), np.float32) for batch in (one, two))
+        difference = np.abs(here - there)
+        largest, total = max(largest, float(difference.max())), total + float(difference.sum())
+        values += here.size
+        labels &= bool(np.allclose(one[1].as_cpu().as_array(), two[1].as_cpu().as_array(), rtol=0, atol=1e-6))
+    images = reference.batch_size * len(reference)
+    return {"largest": largest, "mean": total / values, "labels_equal": labels, "images": images}
+
+
+def speed(check: Check, setting: Setting) -> dict[str, Any]:
+    """Images a second, and what they cost the host."""
+    from benchmarks.dali_alone import Epochs  # loads DALI, where it may be missing
+
+    start = time.perf_counter()
+    epochs = Epochs(check, setting)
+    batches = iter(epochs)
+    next(batches)
+    first = time.perf_counter() - start
+    for _ in range(10):
+        next(batches)
+    return {"first_batch_s": first, **_pace(lambda: next(batches), epochs.batch_size, setting.seconds)}
+
+
+def _pace(step: Any, images: int, seconds: float) -> dict[str, float | None]:
+    """Of a step that gives some images."""
+    began, cpu, steps = time.perf_counter(), time.process_time(), 0
+    while not steps or time.perf_counter() - began < seconds:
+        step()
+        steps += 1
+    took, used = time.perf_counter() - began, time.process_time() - cpu
+    return {
+        "images_per_second": steps * images / took,
+        "cpu_ms_per_image": 1000 * used / (steps * images),
+        "gpu_memory_mb": _gpu_memory(),
+    }
+
+
+def _gpu_memory() -> float | None:
+    """MB in use on the first GPU, by whatever runs on it."""
+    command = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def torchvision_decode(check: Check, setting: Setting) -> dict[str, Any]:
+    """nvJPEG by itself, whole images: the ceiling of the decoder."""
+    import numpy as np
+    import torch  # type: ignore[import-not-found,unused-ignore]
+    from torchvision.io import decode_jpeg  # type: ignore[import-not-found,unused-ignore]
+
+    from dali_pipe import reader
+
+    records = dp.from_files(setting.data)
+    places = np.arange(min(len(records), setting.batch_size))
+    encoded = [torch.frombuffer(bytearray(image), dtype=torch.uint8) for image in reader.read_images(records, places)]
+
+    def step() -> None:
+        decode_jpeg(encoded, device="cuda")
+        torch.cuda.synchronize()
+
+    step()
+    return dict(_pace(step, len(encoded), setting.seconds))
+
+
+def fit(check: Check, setting: Setting) -> dict[str, Any]:
+    """Steps of a ResNet-18 in `model.fit`: their time with the pipeline and with one cached batch, and the wait."""
+    import keras
+    import tensorflow as tf
+
+    import tf_bridge as tb
+
+    recipe = recipes(setting.size)["crop"]
+    records = dp.from_files(setting.data)
+    size = min(setting.batch_size, len(records))
+    train = tb.from_records(records, recipe=recipe, batch_size=size, seed=0, device=check.device, repeat=True)
+    model = tb.resnet18(int(records.labels.max()) + 1, recipe=recipe, width=setting.width)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    cached = tf.data.Dataset.from_tensors(next(iter(train))).cache().repeat()
+
+    def run(dataset: Any) -> "tb.InputMonitor":
+        monitor = tb.InputMonitor(tell=None)
+        # Two epochs: the first compiles.
+        model.fit(dataset, epochs=2, steps_per_epoch=setting.steps, shuffle=False, verbose=0, callbacks=[monitor])
+        return monitor
+
+    real, alone = run(train), run(cached)
+    return {
+        "tensorflow_gpus": len(tf.config.list_physical_devices("GPU")),
+        "engine": train.engine,
+        "step_ms": 1000 * size / real.images_per_second,
+        "cached_step_ms": 1000 * size / alone.images_per_second,
+        "input_bound": max(0.0, 1 - real.images_per_second / alone.images_per_second),
+        "input_wait": real.input_wait,
+        "cpu_ms_per_image": statistics.median(epoch.cpu_ms_per_image for epoch in real.epochs[1:]),
+    }
+
+
+RUN = {"parity": parity, "speed": speed, "torchvision": torchvision_decode, "fit": fit}
+
+
+@dataclass
+class Report:
+    """What was found, written again after each case."""
+
+    path: Path
+    setting: Setting
+    machine: dict[str, Any] = field(default_factory=machine.describe)
+    cases: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, check: Check, outcome: dict[str, Any]) -> None:
+        """Keep a case's outcome, and print it."""
+        self.cases.append({**asdict(check), **outcome})
+        figures = {name: value for name, value in outcome.items() if name != "status"}
+        print(f"{check.kind:11s} {check.name:40s} {outcome['status']:8s} {_short(figures)}", flush=True)
+        whole = {"machine": self.machine, "setting": asdict(self.setting), "cases": self.cases}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def _short(figures: dict[str, Any]) -> str:
+    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items())
+
+
+def in_process(check: Check, setting: Setting, limit: float) -> dict[str, Any]:
+    """Run a case in a process of its own; how it ended, and what it found."""
+    command = [sys.executable, "-m", "benchmarks.gpu_check", "--case", json.dumps([asdict(check), asdict(setting)])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return {"status": "failed", "reason": f"still running after {limit:.0f} s"}
+    if done.returncode < 0:
+        return {"status": "crashed", "reason": signal.Signals(-done.returncode).name}
+    if done.returncode:
+        return {"status": "failed", "reason": " ".join(done.stderr.split())[-500:] or f"exit code {done.returncode}"}
+    return {"status": "ok", **json.loads(done.stdout.splitlines()[-1])}
+
+
+def run(report: Report, todo: Sequence[Check], seconds: float) -> None:
+    """The cases in order, as far as the time goes."""
+    end = time.monotonic() + seconds
+    for check in todo:
+        left = end - time.monotonic()
+        if reason := missing(check):
+            report.add(check, {"status": "skipped", "reason": reason})
+        elif left <= report.setting.seconds:
+            report.add(check, {"status": "skipped", "reason": f"the {seconds:.0f} s are used up"})
+        else:
+            report.add(check, in_process(check, report.setting, min(left, _LONGEST)))
+
+
+def _embedded() -> str:
+    """The embedded data set's training shards; needs TensorFlow Datasets."""
+    try:
+        from dali_pipe.cache import cache_folder
+        from tf_bridge import sample_data
+    except ImportError as error:
+        raise SystemExit(f"Without TensorFlow Datasets, `--data` must name TFRecord files ({error}).") from error
+    return f"{sample_data.prepare(cache_folder() / 'tensorflow_datasets')}/*-train.tfrecord-*"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Ask everything; exit code 1 if a case failed or crashed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="TFRecord glob, features image and label; default: the embedded data set")
+    parser.add_argument("--seconds", type=float, default=600.0, help="for everything")
+    parser.add_argument("--case-seconds", type=float, default=4.0, help="that a speed is measured for")
+    parser.add_argument("--size", type=int, default=224, help="pixels of the crop's side")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--width", type=int, default=64, help="channels of the model's first stage")
+    parser.add_argument("--steps", type=int, default=60, help="of an epoch of `fit`")
+    parser.add_argument("--only", nargs="+", choices=list(RUN), default=list(RUN), help="kinds of cases")
+    parser.add_argument("--output", type=Path, default=Path("gpu_check.json"))
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.case:
+        check, shared = json.loads(arguments.case)
+        print(json.dumps(RUN[check["kind"]](Check(**check), Setting(**shared))))
+        return 0
+    setting = Setting(
+        data=arguments.data or _embedded(),
+        size=arguments.size,
+        batch_size=arguments.batch_size,
+        seconds=arguments.case_seconds,
+        width=arguments.width,
+        steps=arguments.steps,
+    )
+    report = Report(arguments.output, setting)
+    run(report, [check for check in checks() if check.kind in arguments.only], arguments.seconds)
+    print(f"Written to {arguments.output}")
+    return int(any(case["status"] in ("failed", "crashed") for case in report.cases))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

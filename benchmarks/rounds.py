@@ -1,0 +1,118 @@
+"""Tasks run in turn, round by round, each in a process of its own: what drifts on the machine drifts for all.
+
+Figures of one round belong together, so ratios are taken within a round and their median over the rounds.
+"""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import gpu
+from benchmarks.case import Case
+
+ROOT = Path(__file__).parent.parent
+Found = dict[str, Any]
+Run = Callable[[Mapping[str, Any]], Found]
+Tell = Callable[[str], None]
+
+
+class Spread(NamedTuple):
+    """A figure over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of the rounds' values."""
+        return cls(statistics.median(values), min(values), max(values))
+
+
+def in_process(task: Mapping[str, Any], timeout: float = 300) -> Found:
+    """What `child.py` finds; a child that fails, or takes too long, gives `{"failed": why}` and stops no other."""
+    with gpu.Watch() as watch:
+        text = json.dumps({**task, "began": time.time()})
+        child = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.child", text],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        try:
+            out, err = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"still running after {timeout:.0f} s"}
+        finally:
+            _end(child)
+    if child.returncode or not out.strip():
+        return {"failed": _last_line(err) or f"exit code {child.returncode}"}
+    found: Found = json.loads(out.splitlines()[-1])
+    return {**found, **watch.within(*found["window"])} if "window" in found else found
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    """The child and whatever workers it leaves behind: they would disturb the next."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def interleave(
+    cases: Sequence[Case], rounds: int, task: Mapping[str, Any], run: Run = in_process, tell: Tell = print
+) -> list[dict[str, Any]]:
+    """A row for each case, `{"case": …, "name": …, "rounds": [what was found, …]}`.
+
+    A case that is skipped or fails is not tried again: its row has the reason instead.
+    """
+    rows: list[dict[str, Any]] = [{"case": asdict(case), "name": case.name, "rounds": []} for case in cases]
+    for number in range(rounds):
+        for row in rows:
+            if "skipped" in row or "failed" in row:
+                continue
+            found = run({**task, "case": row["case"]})
+            if reason := {key: why for key, why in found.items() if key in ("skipped", "failed")}:
+                row.update(reason)
+            else:
+                row["rounds"].append(found)
+            tell(f"round {number + 1} of {rounds}: {_told(row, found)}")
+    return rows
+
+
+def _told(row: Mapping[str, Any], found: Found) -> str:
+    case = row["case"]
+    name = f"{case['recipe']} {case['dtype']} {row['name']}"
+    for key in ("skipped", "failed"):
+        if key in found:
+            return f"{name} {key}: {found[key]}"
+    return f"{name}: {', '.join(f'{key} {value:.4g}' for key, value in found.items() if isinstance(value, float))}"
+
+
+def spread(row: Mapping[str, Any], key: str) -> Spread | None:
+    """A figure of a row over the rounds; None where it was not measured."""
+    values = [found[key] for found in row["rounds"] if found.get(key) is not None]
+    return Spread.of(values) if values else None
+
+
+def ratio(row: Mapping[str, Any], other: Mapping[str, Any], key: str) -> Spread | None:
+    """`row`'s figure over `other`'s, within each round."""
+    pairs = zip(row["rounds"], other["rounds"], strict=False)
+    values = [mine[key] / theirs[key] for mine, theirs in pairs if theirs.get(key)]
+    return Spread.of(values) if values else None

@@ -1,0 +1,156 @@
+"""`dali-tf inspect`: what is in a data set, as tables, JSON and a page of plots, and what to mind."""
+
+import argparse
+import dataclasses
+import glob
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dali_pipe import advice, sources, survey, tfds_source
+from dali_pipe.advice import Advice, Case
+from dali_pipe.duplicates import Group, duplicates, suspects
+from dali_pipe.folders import cache_folder
+from dali_pipe.scan import Schema
+from dali_pipe.summary import PERCENTILES, Summary, summarize
+from dali_pipe.survey import Source, Survey
+from dali_pipe.tfrecord import RecordError
+from tf_bridge import inspect_text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, print and draw as the arguments say; returns the exit code."""
+    found = look(arguments)
+    summary = summarize(found, _duplicates(found))
+    case = Case(summary=summary, size=arguments.size, smaller=_smaller(found, arguments.size), data=_quoted(arguments))
+    advised = advice.advice(case)
+    title = f"{arguments.data or 'embedded data set'}, {arguments.split}" if _is_tfds(arguments) else arguments.data
+    if summary.records:
+        from tf_bridge import inspect_page  # matplotlib takes a second to load
+
+        inspect_page.draw(found, summary, advised, title, arguments.size, arguments.output)
+    if arguments.json:
+        print(json.dumps(as_json(summary, advised, arguments), indent=2))
+    else:
+        print(inspect_text.text(summary, advised, sys.stdout))
+        if summary.records:
+            print(f"\nSaved:   {arguments.output}")
+    return 0
+
+
+def look(arguments: argparse.Namespace) -> Survey:
+    """The survey of the data that the arguments name.
+
+    Raises:
+        FileNotFoundError: there are no such data.
+        ValueError: no such split, or nobody can tell which feature is the image.
+    """
+    wanted, schema, classes = _wanted(arguments)
+    threads = arguments.threads or os.cpu_count() or 1
+    total = sum(source.path.stat().st_size for source in wanted if source.path.is_file())
+    with tqdm(total=total, desc="Looking", unit="B", unit_scale=True, leave=False, disable=None) as bar:
+        return survey.survey(wanted, schema, classes, threads, bar.update, arguments.fresh)
+
+
+def _is_tfds(arguments: argparse.Namespace) -> bool:
+    data = arguments.data
+    return data is None or not (os.path.isfile(data) or (not os.path.isdir(data) and glob.glob(data)))
+
+
+def _wanted(arguments: argparse.Namespace) -> tuple[list[Source], Schema, Sequence[str]]:
+    if not _is_tfds(arguments):
+        given = {"files": arguments.data, "validation": arguments.validation}
+        files = [Source(split, path) for split, pattern in given.items() for path in _matches(pattern)]
+        return files, _schema(files, arguments), ()
+    dataset = tfds_source.read_metadata(_folder(arguments))
+    specs = [arguments.split, arguments.validation]
+    shards = [s for spec in specs if spec not in (None, "none") for s in sources.of_splits(dataset, spec)]
+    if not shards:
+        raise ValueError(f"`--split` must name records. Received: {arguments.split!r}, which has none")
+    try:
+        schema = dataset.schema(arguments.image_key, arguments.label_key, arguments.label_offset)
+    except ValueError:  # the metadata do not settle it
+        schema = _schema(shards, arguments)
+    return shards, schema, dataset.classes(schema.label_key)
+
+
+def _folder(arguments: argparse.Namespace) -> Path:
+    if arguments.data is not None:
+        return tfds_source.find(arguments.data, arguments.data_dir)
+    kept = cache_folder() / "tensorflow_datasets"
+    try:
+        return tfds_source.find("dali_tf_photos", kept)
+    except FileNotFoundError:
+        from tf_bridge import sample_data  # TensorFlow Datasets takes seconds to load
+
+        return sample_data.prepare(kept)
+
+
+def _matches(pattern: str | None) -> list[Path]:
+    if pattern in (None, "none"):
+        return []
+    paths = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(os.path.expanduser(pattern)))
+    if not paths:
+        raise FileNotFoundError(f"`--validation` must match at least one TFRecord file. Received: {pattern!r}")
+    return [Path(path) for path in paths if os.path.isfile(path)]
+
+
+def _schema(shards: Sequence[Source], arguments: argparse.Namespace) -> Schema:
+    """From the first shard that shows it."""
+    fault: Exception | None = None
+    for source in shards:
+        try:
+            keys = arguments.image_key, arguments.label_key, arguments.label_offset
+            return sources.guess_schema(source.path, *keys)
+        except (RecordError, OSError) as error:
+            fault = fault or error
+    raise fault or FileNotFoundError("`data` must match at least one TFRecord file")
+
+
+def _duplicates(found: Survey) -> tuple[Group, ...]:
+    suspected = suspects(found)
+    if not (count := len(suspected[0])):
+        return ()
+    with tqdm(total=count, desc="Comparing", unit=" images", leave=False, disable=None) as bar:
+        return duplicates(found, suspected, bar.update)
+
+
+def _smaller(found: Survey, size: int) -> int:
+    return sum(int((np.minimum(s.table["height"], s.table["width"]) < size).sum()) for s in found.shards)
+
+
+def _quoted(arguments: argparse.Namespace) -> str:
+    """The data as they are named on the command line, for commands to copy."""
+    flags = {"--data-dir": arguments.data_dir, "--image-key": arguments.image_key, "--label-key": arguments.label_key}
+    words = [arguments.data] if arguments.data else []
+    return shlex.join([*words, *(word for flag, value in flags.items() if value for word in (flag, value))])
+
+
+def as_json(summary: Summary, advised: Sequence[Advice], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything the text says and more, for `json.dumps`."""
+    groups = [[copy._asdict() for copy in group.copies] for group in summary.duplicates]
+    return {
+        "data": arguments.data,
+        "records": summary.records,
+        "bad": summary.bad,
+        "splits": {name: dataclasses.asdict(split) for name, split in summary.splits.items()},
+        "image_key": summary.image_key,
+        "label_key": summary.label_key,
+        "features": {key: field._asdict() for key, field in summary.fields.items()},
+        "classes": list(summary.class_names),
+        "percentiles": list(PERCENTILES),
+        "images": {name: list(values) for name, values in summary.images.items()},
+        "formats": dict(summary.formats),
+        "orientations": dict(summary.orientations),
+        "duplicates": groups,
+        "problems": dict(summary.problems),
+        "advice": [dataclasses.asdict(item) for item in advised],
+        "picture": str(arguments.output) if summary.records else None,
+    }
