@@ -56,10 +56,6 @@ class Checks:
     def distribute(self, strategy: Any, recipe: dp.Recipe, **options: Any) -> tb.DistributedImages:
         return tb.distribute(strategy, lambda shard: self.make(recipe, shard=shard, **options))
 
-    def two_replicas(self) -> None:
-        ds = self.distribute(strategy_of(2), RANDOM, drop_remainder=False)
-        same(batches(ds), batches(self.make(RANDOM, drop_remainder=False)))
-
     def the_same_images(self) -> None:
         """Bit for bit, on one replica, two and four."""
         for replicas, options in ((1, {}), (2, {"drop_remainder": False}), (4, {"seed": None})):

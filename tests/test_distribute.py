@@ -126,12 +126,6 @@ class TestMirrored:
         folder = photographs[0].parent
         run("dali", folder, "the_same_images", "trains_as_one_device_does", "iterators_are_left_in_the_middle")
 
-    def test_with_tf_data(self, photographs: list[Path], tmp_path: Path) -> None:
-        folder = str(photographs[0].parent)
-        code = f"from tests import mirrored_run\nmirrored_run.main('tfdata', {folder!r}, 'two_replicas')"
-        done = support.run_forked(code, tmp_path)
-        assert (done.returncode, done.stdout) == (0, "passed: two_replicas\n"), done.stderr[-3000:]
-
     @pytest.mark.slow
     def test_everything(self, photographs: list[Path], engine: Any) -> None:
         pytest.importorskip("tf_keras")

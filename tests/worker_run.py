@@ -49,6 +49,15 @@ class Worker:
         return tb.distribute(self.strategy, lambda shard: tb.from_tfrecords(self.files, shard=shard, **options))
 
     def keras_3(self) -> dict[str, Any]:
+        held_out = self.distribute(FIXED)
+        model, history = self._trained_by_keras_3(validation_data=held_out)
+        return {**self._measured(model, held_out), "history": history}
+
+    def keras_3_only_trains(self) -> dict[str, Any]:
+        model, history = self._trained_by_keras_3()
+        return {**_weights(model), "history": history}
+
+    def _trained_by_keras_3(self, **options: Any) -> tuple[Any, Any]:
         import keras
 
         worker = self
@@ -64,11 +73,10 @@ class Worker:
         with self.strategy.scope():
             model = compiled(keras, tb.across_workers(Logged(*layers(keras))))
         state = tb.TrainingState(self.folder / "state", self.distribute(RANDOM), save_every=2)
-        held_out = self.distribute(FIXED)
         self.write({"from": state.restore(model)})
         begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: self.write({"epoch": epoch}))
-        tb.fit_resumable(model, state, epochs=EPOCHS, callbacks=[begin], validation_data=held_out, verbose=0)
-        return {**self._measured(model, held_out), "history": state.history}
+        tb.fit_resumable(model, state, epochs=EPOCHS, callbacks=[begin], verbose=0, **options)
+        return model, state.history
 
     def unprepared(self) -> dict[str, Any]:
         import keras
