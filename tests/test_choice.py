@@ -26,7 +26,7 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (CROP, "dali"),
         (dp.crop_train(32), "dali"),
         (dp.imagenet_train(32, "uint8"), "tfdata"),
-        (dp.imagenet_train(32, "float32"), "dali"),
+        (dp.imagenet_train(32, "float32"), "tfdata"),
         (dp.imagenet_eval(32, "uint8"), "tfdata"),
         (dp.imagenet_eval(32, "float32"), "tfdata"),
         (dp.Recipe((dp.Resize(32),)), "tfdata"),

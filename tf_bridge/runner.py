@@ -7,6 +7,7 @@ batches pass by reference, at about 0.2 ms each. And since Python hands them ove
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,14 @@ class _Run:
     batches: Iterator[Any]
 
 
+@dataclass
+class _Ahead:
+    """An epoch begun while the one before is still being trained on: what comes first of it is made then."""
+
+    epoch: int
+    batches: Future[Iterator[Any]]
+
+
 class Runner:
     """Makes one dataset of a source's epochs.
 
@@ -41,6 +50,7 @@ class Runner:
         self._source, self._begin_epoch, self._engine, self._spec = source, batches, engine, spec
         self._runs: dict[int, _Run] = {}
         self._tokens = itertools.count()
+        self._thread, self._ahead = ThreadPoolExecutor(1, "dali-tf-epoch"), list[_Ahead]()
 
     def dataset(self) -> tf.data.Dataset:
         """The dataset; its cardinality is known."""
@@ -58,7 +68,7 @@ class Runner:
             self._source.plan.records.check_unchanged()
             token = next(self._tokens)
             try:
-                self._runs[token] = _Run(number, self._begin_epoch(number))
+                self._runs[token] = _Run(number, self._epoch(number))
             except ENGINE_ERRORS as error:
                 raise self._explained(error, number, self._source.start) from error
             try:
@@ -68,6 +78,24 @@ class Runner:
             if not self._source.repeat:
                 return
             number += 1
+
+    def _epoch(self, number: int) -> Iterator[Any]:
+        """The batches of an epoch, begun already if it was to be expected."""
+        while self._ahead:
+            ahead = self._ahead.pop()
+            if ahead.epoch == number:
+                return ahead.batches.result()
+        return self._begin_epoch(number)
+
+    def _begin_ahead(self, number: int) -> None:
+        """Begin the epoch that comes next, unless another one is to."""
+
+        def begin() -> Iterator[Any]:
+            batches = self._begin_epoch(number)
+            return itertools.chain(list(itertools.islice(batches, 1)), batches)
+
+        if self._source.repeat or number == self._source.counter.value:
+            self._ahead.append(_Ahead(number, self._thread.submit(begin)))
 
     def _batches(self, token: tf.Tensor) -> tf.data.Dataset:
         """An epoch's batches; some are fetched ahead, so that handing them over costs the training no time."""
@@ -100,6 +128,7 @@ class Runner:
             batch: tuple[tf.Tensor, ...] = next(run.batches)
             if place == self._source.steps - 1:
                 next(run.batches, None)  # to its end: to take down one that still has threads can take a second
+                self._begin_ahead(run.epoch + 1)
             return batch
         except ENGINE_ERRORS as error:
             raise self._explained(error, run.epoch, place) from error
