@@ -1,8 +1,8 @@
 """Scattered reading of a file, a page at a time."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import SEEK_END, PathLike
 from typing import BinaryIO
 
 PAGE = 4096
@@ -16,9 +16,9 @@ class Pages:
     """
 
     def __init__(self, file: BinaryIO, page: int = PAGE):
-        self._file, self._page = file, page
+        self._descriptor, self._page = file.fileno(), page
         self._bytes, self._at = b"", 0
-        self._length = file.seek(0, SEEK_END)
+        self._length = os.fstat(self._descriptor).st_size
 
     def __len__(self) -> int:
         """Bytes in the file when it was opened."""
@@ -27,8 +27,8 @@ class Pages:
     def __getitem__(self, span: slice) -> bytes:
         at = span.start - self._at
         if at < 0 or span.stop - self._at > len(self._bytes):
-            self._file.seek(span.start)
-            self._bytes, self._at, at = self._file.read(max(self._page, span.stop - span.start)), span.start, 0
+            self._bytes = os.pread(self._descriptor, max(self._page, span.stop - span.start), span.start)
+            self._at, at = span.start, 0
         return self._bytes[at : at + span.stop - span.start]
 
 
@@ -36,7 +36,7 @@ Buffer = Pages | bytes
 
 
 @contextmanager
-def open_pages(path: str | PathLike[str], page: int = PAGE) -> Iterator[Pages]:
+def open_pages(path: str | os.PathLike[str], page: int = PAGE) -> Iterator[Pages]:
     """The pages of the file at `path`."""
     with open(path, "rb", buffering=0) as file:
         yield Pages(file, page)

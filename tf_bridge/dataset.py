@@ -20,7 +20,6 @@ from dali_pipe.records import Records
 from dali_pipe.scan import MAX_PIXELS, Schema
 from tf_bridge import policy
 from tf_bridge.choice import Choice, EngineName, choose
-from tf_bridge.memory import keep_pages
 from tf_bridge.policy import OnError, Outcome
 from tf_bridge.runner import Runner
 from tf_bridge.shard import Shard
@@ -76,7 +75,6 @@ class ImageDataset(tf.data.Dataset):
 
     def _begin(self, num_threads: int) -> Callable[[int], Iterator[Any]]:
         """What begins an epoch on the CPU."""
-        keep_pages()
         if self.engine == "tfdata":
             return TFDataEngine(self._source, num_threads).batches
         from tf_bridge.dali_host import HostEngine  # where DALI may be missing

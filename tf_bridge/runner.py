@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_bridge import culprit
+from tf_bridge.memory import keep_pages
 from tf_bridge.python_calls import graph, guarded
 from tf_bridge.source import Source
 
@@ -63,6 +64,7 @@ class Runner:
 
     def _begin(self) -> Iterator[int]:
         """A token for each epoch of one iterator; what it stands for goes when the iterator does."""
+        keep_pages()
         number = self._source.counter.value
         while True:
             self._source.plan.records.check_unchanged()
