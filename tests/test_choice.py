@@ -76,6 +76,7 @@ def test_the_outcome_is_logged_once(photographs: list[Path], caplog: pytest.LogC
     assert ds.reason == "asked for"
 
 
+@pytest.mark.slow
 def test_a_process_without_dali_trains_on_tf_data(photographs: list[Path]) -> None:
     code = f"""
 import sys

@@ -34,6 +34,7 @@ def test_train_on_a_tfds_folder(tfds_folder: Path, tmp_path: Path, capsys: pytes
     assert list((tmp_path / "run" / "logs").rglob("events.out.tfevents*"))
 
 
+@pytest.mark.slow
 def test_train_on_tfrecords_as_imagenet_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     payloads = [
         support.example({"image/encoded": support.photograph(k, 60, 50), "image/class/label": 1 + k % 3})

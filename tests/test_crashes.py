@@ -46,6 +46,7 @@ def survive(folder: Path, code: str, *, to_the_end: bool = False) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_shard_that_goes_between_construction_and_iteration(folder: Path) -> None:
     code = """
 sets = [make(engine=engine) for engine in ('dali', 'tfdata')]
@@ -237,6 +238,7 @@ print('FAILED', failed)
     assert int(survive(folder, code).split()[-1]) > 500
 
 
+@pytest.mark.slow
 def test_bad_images_never_reach_dali_under_a_policy(folder: Path) -> None:
     images = [support.photograph(k, 200, 300) for k in range(4)]
     bad = [odd_images.IMAGES[name] for name in ("ff00_between_segments", "truncated_half", "gif")]

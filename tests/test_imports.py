@@ -63,6 +63,7 @@ def test_tf_bridge_without_tensorflow_says_what_to_install() -> None:
     assert re.fullmatch(f"ImportError: {missing}", process.stderr.strip().splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_after_keras_its_layers_are_known_to_keras() -> None:
     code = "import keras, tf_bridge; assert 'dali_tf_bridge>Preprocess' in keras.saving.get_custom_objects()"
     assert support.run_python(code).returncode == 0

@@ -81,6 +81,7 @@ def quick_input(steps: int) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(BATCH).repeat(steps)
 
 
+@pytest.mark.slow  # naps are only as long as they should be on a machine with time to spare
 @pytest.mark.parametrize(("making", "computing"), [(0.04, 0.01), (0.025, 0.025), (0.01, 0.04)])
 def test_share_of_an_input_that_is_made_when_asked_for(making: float, computing: float) -> None:
     made: Intervals = []
@@ -91,6 +92,7 @@ def test_share_of_an_input_that_is_made_when_asked_for(making: float, computing:
     assert found.images_per_second == pytest.approx(4 * 15 / (computed[-1][1] - computed[0][1]), rel=0.05)
 
 
+@pytest.mark.slow
 def test_share_of_an_input_that_runs_ahead() -> None:
     made: Intervals = []
     found, computed = measured(slow_input(0.05, 14, 2, made), Sleeper(0.025), 14)

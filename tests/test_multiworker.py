@@ -110,6 +110,7 @@ def seen(folder: Path, rank: int) -> dict[int, list[list[int]]]:
     return epochs
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_and_the_run_goes_on(photographs: list[Path], tmp_path: Path) -> None:
     """In the second epoch; the other ends with an error, and together they go on to the weights of one device."""
     job = Job("keras_3_only_trains", 2, photographs, tmp_path, "dali")

@@ -48,6 +48,7 @@ def test_the_first_epoch_where_it_is_the_only_one(tmp_path: Path) -> None:
     assert b"Iterator::Root" in page(tmp_path)
 
 
+@pytest.mark.slow
 def test_train_writes_one_and_says_how_to_open_it(
     tfds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ def _as_nobody(code: str, data: Path, cache: Path, tmp_path: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_reading_repairing_and_verifying(data: Path, open_folder: Path, tmp_path: Path) -> None:
     cache = open_folder / "cache"
     cache.mkdir()
