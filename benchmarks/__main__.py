@@ -118,9 +118,20 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _portable(value: Any) -> Any:
+    """The same without the folders of this machine: what is saved may be published."""
+    if isinstance(value, Mapping):
+        return {key: _portable(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(part) for part in value]
+    if isinstance(value, str | Path) and Path(value).is_absolute():
+        return "/".join(Path(value).parts[-2:])
+    return value
+
+
 def _save(results: Mapping[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1, default=str) + "\n")
+    path.write_text(json.dumps(_portable(results), indent=1, default=str) + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

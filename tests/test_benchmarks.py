@@ -256,6 +256,13 @@ def test_one_command_measures_and_reports(
     assert (folder / "speed-crop_train.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_is_saved_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    kept = {"rows": [{"data": str(tmp_path / "photos" / "1.0.0"), "rounds": (1, 2.5)}], "commit": "abc"}
+    command._save(kept, tmp_path / "results.json")
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found == {"rows": [{"data": "photos/1.0.0", "rounds": [1, 2.5]}], "commit": "abc"}
+
+
 def test_a_failing_case_says_why(tmp_path: Path) -> None:
     shard = support.write_shard(tmp_path / "empty.tfrecord", [])
     task = {

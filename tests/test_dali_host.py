@@ -107,7 +107,7 @@ def test_epochs_of_one_batch_and_batches_of_one_image(photographs: list[Path], b
 
 
 def test_many_batches_that_fail_leave_the_process_alive(tmp_path: Path) -> None:
-    """Through the plugin one in several such batches ended it."""
+    """Headers that do not parse ended it, before `pipeline._parsed` read them first."""
     code = f"""
 import numpy as np, pathlib
 import dali_pipe as dp, tf_bridge as tb
