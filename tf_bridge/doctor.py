@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -41,13 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def ask(names: Iterable[str]) -> Answers:
     """What each probe answers; `{"error": …}` where it failed, crashed or took too long."""
-    names, running = list(names), set[subprocess.Popen[str]]()
+    names, running, over = list(names), set[subprocess.Popen[str]](), threading.Event()
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        answers = pool.map(lambda name: _answer(name, running), names)
+        answers = pool.map(lambda name: _answer(name, running, over), names)
         return dict(zip(names, _progress(answers, names), strict=True))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        over.set()
         for process in running.copy():  # after Ctrl-C: nobody waits for them any more
             process.kill()
 
@@ -61,12 +63,14 @@ def _progress(answers: Iterable[dict[str, Any]], names: Sequence[str]) -> Iterat
         yield from tqdm(answers, "Looking", len(names), leave=False, disable=None, bar_format="{l_bar}{bar}")
 
 
-def _answer(name: str, running: set["subprocess.Popen[str]"]) -> dict[str, Any]:
+def _answer(name: str, running: set["subprocess.Popen[str]"], over: threading.Event) -> dict[str, Any]:
     command = [sys.executable, "-P", os.fspath(_PROBE), name]  # -P: this folder's modules are nobody else's
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
     ) as process:
         running.add(process)
+        if over.is_set():  # while it was being started
+            process.kill()
         try:
             out, err = process.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
