@@ -104,6 +104,7 @@ def test_share_of_an_input_that_runs_ahead() -> None:
     assert found.input_wait == pytest.approx(truth, abs=0.08)  # Keras itself takes a little of that time
 
 
+@pytest.mark.slow  # on a busy machine it is not quick
 def test_share_of_a_quick_input_is_nothing() -> None:
     found, _ = measured(quick_input(16), Sleeper(0.04), 16)
     assert found.input_wait < 0.05
