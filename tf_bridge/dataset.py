@@ -154,7 +154,10 @@ class ImageDataset(tf.data.Dataset):
         """An iterator over one epoch, or over all that follow with `repeat=True`."""
         self.records.check_unchanged()  # here, where it is a Python exception still
         if self._on_gpu is None:
-            return iter(self._batches)
+            # Nothing here is tuned, and the thread that would tune takes up to ten seconds to end with its iterator.
+            options = tf.data.Options()
+            options.autotune.enabled = False
+            return iter(self._batches.with_options(options))
         with tf.device("/cpu:0"):  # a strategy asks in the scope of a GPU; what belongs there says so
             batches = (self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch)
         return iter(batches)

@@ -308,6 +308,7 @@ class TFDataEngine:
         )
         options = tf.data.Options()
         options.threading.max_intra_op_parallelism = 1  # the images are what runs in parallel
+        options.autotune.enabled = False  # its thread takes seconds to end with the iterator
         options.experimental_optimization.inject_prefetch = False  # which would ask for a number that is not there yet
         return _Line(iter(asked.flat_map(graph(self._epoch)).with_options(options)), numbers)
 
