@@ -33,7 +33,7 @@ COPIES = 5  # of the data's shards, in the one that is indexed
 def costs(case: Case, count: int, shards: int) -> dict[str, Any]:
     """Seconds that a view of `count` records in `shards` shards takes: view operations, order, index files, start.
 
-    `index_seconds` are part of `first_batch_seconds` on the DALI engine.
+    `index_seconds` come on top on a GPU, where DALI's own reader follows index files; the first batch is the CPU's.
     """
     import tf_bridge as tb
 

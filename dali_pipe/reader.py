@@ -35,7 +35,7 @@ def read_images(records: Records, places: Ints, memory: NDArray[np.uint8] | None
     """
     table = records.table[places]
     if memory is None:
-        memory = np.empty(int(table["image_length"].sum()), np.uint8)
+        memory = np.empty(encoded_size(records, places), np.uint8)
     ends = np.cumsum(table["image_length"])
     images = np.split(memory[: ends[-1]], ends[:-1]) if len(table) else []
     shards, offsets, starts = (table[name].tolist() for name in ("shard", "image_offset", "offset"))

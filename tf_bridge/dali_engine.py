@@ -15,7 +15,7 @@ from dali_pipe.geometry import Ints
 from dali_pipe.index_files import IndexFiles
 from dali_pipe.pipeline import INPUT, Kind
 from tf_bridge.choice import cuda_ordinal
-from tf_bridge.python_calls import graph, guarded
+from tf_bridge.python_calls import graph, guarded, telling
 from tf_bridge.source import Source
 
 PREFETCH = 2  # batches the plugin keeps ahead; it asks for as many when an iterator is made
@@ -38,7 +38,6 @@ class DALIEngine:
         self._placement = f"/gpu:{gpu}" if device == "gpu" else "/cpu:0"
         self._device_id = cuda_ordinal(gpu) if device == "gpu" else None
         self._plan = source.plan
-        self._undersized = self._plan.recipe.undersized(self._plan.records.sizes(self._plan.recipe.exif))
         self._index = IndexFiles(self._plan.records, self._plan.replicas)
 
     def epoch(self, epoch: int) -> tf.data.Dataset:
@@ -85,19 +84,12 @@ class DALIEngine:
         an iterator is made, and for one more each time it hands one out.
         """
         if self._device == "cpu":
-            return tickets  # the runner counts
+            return tickets  # whoever runs it there sees what is handed out
         at = min(PREFETCH, self._source.left - 1)
 
-        def begun(number: int) -> bool:
-            self._source.counter.begun(int(number))
-            return True
-
         def pass_on(step: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-            def tell() -> tf.Tensor:
-                return tf.numpy_function(guarded(begun), [epoch], tf.bool, stateful=True)
-
-            with tf.control_dependencies([tf.cond(step == at, tell, lambda: tf.constant(True))]):
-                return tf.identity(rows)
+            (rows,) = telling([rows], step == at, self._source.counter.begun, epoch)
+            return rows
 
         return tickets.enumerate().map(graph(pass_on))
 
@@ -119,7 +111,7 @@ class DALIEngine:
             num_threads=self._threads,
             device=self._device,
             device_id=self._device_id or 0,
-            undersized=self._undersized,
+            undersized=source.undersized,
         )
         size = source.batch_size if source.drop_remainder else None
         if self._device == "gpu":

@@ -83,8 +83,6 @@ class HostEngine:
 
     def __init__(self, source: Source, num_threads: int):
         self._source, self._threads = source, num_threads
-        plan = source.plan
-        self._undersized = plan.recipe.undersized(plan.records.sizes(plan.recipe.exif))
         self._readers = ThreadPoolExecutor(READ_AHEAD, "dali-tf-read")
         self._idle, self._memory = list[_Line](), list[NDArray[np.uint8]]()
 
@@ -134,7 +132,7 @@ class HostEngine:
                 source.plan.recipe,
                 batch_size=source.batch_size,
                 num_threads=self._threads,
-                undersized=self._undersized,
+                undersized=source.undersized,
                 prefetch_queue_depth=IN_WORK,
             )
         )

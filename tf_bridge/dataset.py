@@ -59,7 +59,7 @@ class ImageDataset(tf.data.Dataset):
     def __init__(
         self, source: Source, choice: Choice, num_threads: int, outcome: Outcome | None = None, *, gpu: int = 0
     ):
-        self._source, self._choice, self._threads, self._gpu = source, choice, num_threads, gpu
+        self._source, self._choice, self._gpu = source, choice, gpu
         self.engine, self.device, self.reason = choice
         self.num_threads = num_threads
         self.records, self.recipe = source.plan.records, source.plan.recipe
@@ -71,6 +71,10 @@ class ImageDataset(tf.data.Dataset):
             self._batches = self._on_gpu.epoch(self.epoch)  # only `prefetch` and `with_options` may follow on a GPU
         else:
             self._batches = Runner(source, self._begin(num_threads), self.engine, self._spec).dataset()
+            # Nothing in it is tuned, and the thread that would tune takes up to ten seconds to end with its iterator.
+            options = tf.data.Options()
+            options.autotune.enabled = False
+            self._untuned = self._batches.with_options(options)
         super().__init__(self._batches._variant_tensor)
 
     def _begin(self, num_threads: int) -> Callable[[int], Iterator[Any]]:
@@ -148,16 +152,13 @@ class ImageDataset(tf.data.Dataset):
                 f"Received: epoch={epoch!r}, step={step!r}"
             )
         rest = source.rest(int(epoch), int(step))
-        return ImageDataset(rest, self._choice, self._threads, self._outcome, gpu=self._gpu)
+        return ImageDataset(rest, self._choice, self.num_threads, self._outcome, gpu=self._gpu)
 
     def __iter__(self) -> Iterator[Any]:
         """An iterator over one epoch, or over all that follow with `repeat=True`."""
         self.records.check_unchanged()  # here, where it is a Python exception still
         if self._on_gpu is None:
-            # Nothing here is tuned, and the thread that would tune takes up to ten seconds to end with its iterator.
-            options = tf.data.Options()
-            options.autotune.enabled = False
-            return iter(self._batches.with_options(options))
+            return iter(self._untuned)
         with tf.device("/cpu:0"):  # a strategy asks in the scope of a GPU; what belongs there says so
             batches = (self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch)
         return iter(batches)

@@ -4,7 +4,7 @@ import atexit
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 import tensorflow as tf
@@ -66,3 +66,19 @@ def guarded(function: Callable[P, T]) -> Callable[P, T]:
             _calls.leave()
 
     return call
+
+
+def telling(
+    values: Sequence[tf.Tensor], when: tf.Tensor, tell: Callable[[int], None], number: tf.Tensor
+) -> tuple[tf.Tensor, ...]:
+    """In a graph: the same values, before which `tell(number)` is called if `when` holds."""
+
+    def told(number: int) -> bool:
+        tell(int(number))
+        return True
+
+    def call() -> tf.Tensor:
+        return tf.numpy_function(guarded(told), [number], tf.bool)
+
+    with tf.control_dependencies([tf.cond(when, call, lambda: tf.constant(True))]):
+        return tuple(tf.identity(value) for value in values)

@@ -1,7 +1,7 @@
 """Epochs run from Python, behind one tf.data dataset.
 
-An engine begins each epoch anew: its order may need index files, or a pipeline of its own. Here the epochs become one
-dataset whose every iterator runs the counter's next epoch, so that `map`, `take` and Keras get fresh epochs;
+An epoch has an order of its own, and a tf.data graph is fixed when it is made. Here the epochs that an engine runs
+become one dataset whose every iterator runs the counter's next epoch, so that `map`, `take` and Keras get fresh epochs;
 batches pass by reference, at about 0.2 ms each. And since Python hands them over, an error can say which record it was.
 """
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_bridge import culprit
 from tf_bridge.memory import keep_pages
-from tf_bridge.python_calls import graph, guarded
+from tf_bridge.python_calls import graph, guarded, telling
 from tf_bridge.source import Source
 
 ENGINE_ERRORS = (tf.errors.OpError, RuntimeError)  # of tf.data, of DALI
@@ -110,26 +110,21 @@ class Runner:
             return (step, *parts)
 
         def count(step: tf.Tensor, *parts: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            def tell() -> tf.Tensor:
-                return tf.numpy_function(guarded(self._begun), [token], tf.bool)
-
             at = min(1, self._source.steps - 1)  # Keras never asks beyond the last
-            with tf.control_dependencies([tf.cond(step == at, tell, lambda: True)]):
-                return tuple(tf.identity(part) for part in parts)
+            return telling(parts, step == at, self._begun, token)
 
         steps = tf.data.Dataset.range(self._source.start, self._source.steps)
         return steps.map(graph(fetch)).prefetch(FETCHED).map(graph(count))
 
-    def _begun(self, token: int) -> bool:
-        self._source.counter.begun(self._runs[int(token)].epoch)
-        return True
+    def _begun(self, token: int) -> None:
+        self._source.counter.begun(self._runs[token].epoch)
 
     def _next(self, token: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         run, place = self._runs[int(token)], int(step)
         try:
             batch: tuple[tf.Tensor, ...] = next(run.batches)
             if place == self._source.steps - 1:
-                next(run.batches, None)  # to its end: to take down one that still has threads can take a second
+                next(run.batches, None)  # to its end, where the engine takes back what ran it
                 self._begin_ahead(run.epoch + 1)
             return batch
         except ENGINE_ERRORS as error:

@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,12 @@ class Source:
     def rest(self, epoch: int, step: int) -> "Source":
         """What is left of an epoch from a batch on; no epoch follows it."""
         return replace(self, counter=FixedEpoch(epoch), start=step)
+
+    @cached_property
+    def undersized(self) -> frozenset[int]:
+        """Places of the recipe's crops that meet an image smaller than themselves."""
+        recipe = self.plan.recipe
+        return recipe.undersized(self.plan.records.sizes(recipe.exif))
 
     @property
     def lanes(self) -> int:

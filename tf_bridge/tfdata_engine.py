@@ -290,8 +290,6 @@ class TFDataEngine:
 
     def __init__(self, source: Source, num_threads: int):
         self._source, self._threads = source, num_threads
-        self._recipe = source.plan.recipe
-        self._undersized = self._recipe.undersized(source.plan.records.sizes(self._recipe.exif))
         self._idle = list[_Line]()
 
     def batches(self, epoch: int) -> Iterator[Any]:
@@ -314,7 +312,7 @@ class TFDataEngine:
 
     def _epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
         """A read call a batch, images in parallel, uint8 until the batch is made."""
-        source, recipe = self._source, self._recipe
+        source, recipe = self._source, self._source.plan.recipe
 
         def read(step: tf.Tensor) -> Encoded:
             image, ticket, header = tf.numpy_function(
@@ -326,7 +324,7 @@ class TFDataEngine:
             return Encoded(image, ticket, header)
 
         def load(encoded: Encoded) -> tuple[tf.Tensor, tf.Tensor]:
-            return one_image(encoded, recipe, self._undersized), encoded.ticket
+            return one_image(encoded, recipe, source.undersized), encoded.ticket
 
         return (
             tf.data.Dataset.range(source.start, source.steps)
