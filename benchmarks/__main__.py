@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks import plan, rounds, scaling
 from benchmarks.case import DTYPES, RECIPES, Case, find_data
 from benchmarks.pipelines import PIPELINES
+from dali_pipe.device import available_cores
 from tf_bridge import machine
 
 COMMANDS = ("run", "share", "scaling", "report")
@@ -60,7 +61,7 @@ def _measuring(parser: argparse.ArgumentParser, *, rounds: int, seconds: float) 
     parser.add_argument("--dct", choices=("accurate", "fast"), default="accurate", help="our JPEG decoder's")
     parser.add_argument("--size", type=int, default=224, help="pixels of the crop's side")
     parser.add_argument("--batch-size", type=int, default=64, help="images")
-    parser.add_argument("--threads", type=int, default=machine.cores(), help="CPU threads of each pipeline")
+    parser.add_argument("--threads", type=int, default=available_cores(), help="CPU threads of each pipeline")
     parser.add_argument("--rounds", type=int, default=rounds, help="all cases once, in turn")
     parser.add_argument("--seconds", type=float, default=seconds, help="of each case in each round")
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before them that do not count")

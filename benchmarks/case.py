@@ -12,6 +12,7 @@ from dali_pipe import records as records_lib
 from dali_pipe import tfds_source
 from dali_pipe.cache import cache_folder
 from dali_pipe.recipe import DType
+from tf_bridge.locate import embedded, is_files
 
 RecipeName = Literal["crop_train", "imagenet_train"]
 RECIPES: tuple[RecipeName, ...] = ("crop_train", "imagenet_train")
@@ -100,20 +101,10 @@ class Case:
 def find_data(data: str | None, data_dir: str | None = None) -> str:
     """What `Case.data` holds for what a person gave: a TFDS name or folder, a glob, or nothing for the embedded set."""
     if data is None:
-        return str(_embedded())
-    if not os.path.isdir(data) and glob.glob(data):
+        return str(embedded())
+    if is_files(data):
         return data
     return str(tfds_source.find(data, data_dir))
-
-
-def _embedded() -> Path:
-    folder = cache_folder() / "tensorflow_datasets"
-    try:
-        return tfds_source.find("dali_tf_photos", folder)  # without loading TensorFlow, if it is there
-    except tfds_source.DatasetNotFoundError:
-        from tf_bridge import sample_data
-
-        return sample_data.prepare(folder)
 
 
 def work_folder() -> Path:

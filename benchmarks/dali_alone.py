@@ -1,7 +1,6 @@
 """The product's DALI graph driven from Python, without TensorFlow, with one decoder or another in it."""
 
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -11,6 +10,7 @@ from nvidia.dali import Pipeline, fn, types
 import dali_pipe as dp
 from benchmarks.gpu_cases import Check, Setting, recipes
 from dali_pipe import index_files, pipeline
+from dali_pipe.device import available_cores
 from dali_pipe.pipeline import INPUT
 from tf_bridge.source import EpochCounter, Source
 
@@ -62,7 +62,7 @@ class Epochs:
         self._tickets = source.pad(tickets)
         self._index = index_files.IndexFiles(records)  # its files go with it
         feed = pipeline.native_feed(*self._index.write(order), records.schema.image_key, False)
-        threads = check.threads or min(16, len(os.sched_getaffinity(0)))
+        threads = check.threads or min(16, available_cores())
         number = 0 if check.device == "gpu" else None
         self._pipe = Pipeline(batch_size=self.batch_size, num_threads=threads, device_id=number)
         with self._pipe:

@@ -23,6 +23,7 @@ from typing import Any
 import dali_pipe as dp
 from benchmarks.gpu_cases import Check, Setting, checks, missing, recipes
 from tf_bridge import machine
+from tf_bridge.locate import embedded
 
 _LONGEST = 120.0  # seconds a case may take
 
@@ -192,11 +193,9 @@ def run(report: Report, todo: Sequence[Check], seconds: float) -> None:
 def _embedded() -> str:
     """The embedded data set's training shards; needs TensorFlow Datasets."""
     try:
-        from dali_pipe.cache import cache_folder
-        from tf_bridge import sample_data
+        return f"{embedded()}/*-train.tfrecord-*"
     except ImportError as error:
         raise SystemExit(f"Without TensorFlow Datasets, `--data` must name TFRecord files ({error}).") from error
-    return f"{sample_data.prepare(cache_folder() / 'tensorflow_datasets')}/*-train.tfrecord-*"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

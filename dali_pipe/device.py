@@ -1,6 +1,7 @@
-"""Which device runs a pipeline, and why."""
+"""Which device runs a pipeline, and why; how many cores there are to run it."""
 
 import logging
+import os
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -63,3 +64,8 @@ def resolve_device(device: DeviceName = "auto", *, framework_gpus: int | None = 
 def _told(device: Device) -> Device:
     log.info("Device: %s (%s).", device.kind, device.reason)
     return device
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container or under SLURM are fewer than the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -167,11 +167,16 @@ def from_files(
     return open_shards(paths, schema or Schema(), on_error)
 
 
-def _matches(pattern: str) -> list[Path]:
+def matching(pattern: str) -> list[Path]:
+    """The files that a path or glob pattern names, sorted; none where it matches nothing."""
     if os.path.isfile(pattern):  # a name may hold [ or * itself
         return [Path(pattern)]
     found = sorted(glob.glob(os.path.expanduser(pattern)))
-    files = [Path(path) for path in found if os.path.isfile(path)]
+    return [Path(path) for path in found if os.path.isfile(path)]
+
+
+def _matches(pattern: str) -> list[Path]:
+    files = matching(pattern)
     if not files:
         raise FileNotFoundError(f"`files` must match at least one TFRecord file. Received: {pattern!r}")
     return files

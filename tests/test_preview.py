@@ -112,7 +112,7 @@ def test_tfrecords_and_more_images_than_there_are(photographs: list[Path], tmp_p
 def test_without_data_it_is_the_embedded_set(
     tfds_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_data, "_embedded", lambda: tfds_folder)
+    monkeypatch.setattr(cli_data, "embedded", lambda: tfds_folder)
     assert run("--size", "40", "--count", "1", "--output", tmp_path / "sheet.png") == 0
 
 

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import dali_pipe as dp
-from dali_pipe.device import DeviceName, resolve_device
+from dali_pipe.device import DeviceName, available_cores, resolve_device
 from dali_pipe.recipe import DType
 from tf_bridge import cli_data, machine, measure
 from tf_bridge.choice import EngineName, dali_fault
-from tf_bridge.dataset import available_cores, from_records
+from tf_bridge.columns import columns
+from tf_bridge.dataset import from_records
 
 WARM_UP = 0.5  # seconds
 ALIKE = 0.03  # what a quiet machine repeats within: less is no reason for more threads
@@ -198,12 +199,7 @@ def text(found: Sequence[Candidate], others: Sequence[Candidate], advised: Candi
     """The machine, the table, the advice."""
     head = ("pipeline", "dtype", "threads", "batch", "images/s", "CPU ms/image", "first batch s")
     cells = [head, *map(_cells, found), *map(_cells, others)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "  ".join(cell.rjust(width) if k > 1 else cell.ljust(width) for k, (cell, width) in enumerate(pairs)).rstrip()
-        for pairs in (list(zip(line, widths, strict=True)) for line in cells)
-    ]
-    table = "\n".join(lines)
+    table = columns(cells, right=range(2, len(head)))
     return f"Machine: {machine.one_line(machine.describe())}\n\n{table}\n\n{_sentence(found, others, advised)}"
 
 

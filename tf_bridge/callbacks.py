@@ -35,15 +35,10 @@ class Throughput(keras.callbacks.Callback):
 
     Args:
         batch_size: images a step.
-        watched: the metric to keep for each epoch.
-
-    Attributes:
-        accuracy: the watched metric, by epoch.
     """
 
-    def __init__(self, batch_size: int, watched: str = "val_accuracy"):
+    def __init__(self, batch_size: int):
         super().__init__()
-        self.watched, self.accuracy = watched, list[float]()
         self._batch_size, self._rates = batch_size, list[float]()
         self._began = self._ended = 0.0
         self._steps = 0
@@ -59,8 +54,6 @@ class Throughput(keras.callbacks.Callback):
         """Close the epoch's account."""
         if self._steps:
             self._rates.append(self._steps * self._batch_size / (self._ended - self._began))
-        if logs and self.watched in logs:
-            self.accuracy.append(float(logs[self.watched]))
 
     @property
     def images_per_second(self) -> float:

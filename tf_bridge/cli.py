@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
 
+from tf_bridge import cli_arguments as args
 from tf_bridge.cli_parser import HelpFormatter, Parser, Version
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-Group: TypeAlias = "argparse._ArgumentGroup"
 
 
 def parser() -> Parser:
@@ -65,30 +65,33 @@ def _train_parser(commands: Commands) -> None:
         "Train a ResNet-18. Without arguments: on an embedded data set (ten photographs in many crops), "
         "small enough for two CPU cores. --size 224 --width 64 is the full network.",
     )
-    _validation_argument(_data_group(parser))
-    _engine_arguments(_pipeline_group(parser))
-    _policy_group(parser)
+    args.validation_argument(args.data_group(parser))
+    args.engine_arguments(args.pipeline_group(parser))
+    args.policy_group(parser)
 
     training = parser.add_argument_group("training")
-    training.add_argument("--batch-size", type=_positive, default=64, help="images a step, over all devices")
+    args.batch_size_argument(training)
     training.add_argument(
         "--strategy",
         choices=("one", "mirrored", "multiworker"),
         default="one",
         help="one device; all GPUs of this machine; or one worker of several, as TF_CONFIG or SLURM say",
     )
-    training.add_argument("--epochs", type=_positive, default=5, help="passes over the data")
+    training.add_argument("--epochs", type=args.positive, default=5, help="passes over the data")
     training.add_argument(
-        "--width", type=_positive, default=16, help="channels of the first stage, a multiple of 16; the paper's is 64"
+        "--width",
+        type=args.positive,
+        default=16,
+        help="channels of the first stage, a multiple of 16; the paper's is 64",
     )
     training.add_argument("--learning-rate", type=float, default=1e-3, help="Adam's, to begin with")
-    training.add_argument("--seed", type=int, default=0, help="of all that is random")
+    args.seed_argument(training)
     training.add_argument("--mixed-precision", action="store_true", help="compute in float16 (GPU) or bfloat16 (CPU)")
     training.add_argument("--output", type=Path, default=Path("runs/latest"), help="folder for checkpoints and logs")
     training.add_argument("--resume", action="store_true", help="go on with the run in --output, if there is one")
     training.add_argument("--profile", action="store_true", help="write a TensorBoard profile of a few steps")
     training.add_argument(
-        "--save-every", type=_positive, default=None, metavar="STEPS",
+        "--save-every", type=args.positive, default=None, metavar="STEPS",
         help="save the run's state every so many steps too, not at each epoch's end only",
     )  # fmt: skip
 
@@ -102,9 +105,9 @@ def _preview_parser(commands: Commands) -> None:
         "Draw the first images of a training epoch as a PNG: each as it is stored, with the crop's window on it, "
         "beside what the recipe makes of it, and the label underneath. Without DATA: on the embedded data set.",
     )
-    _data_group(parser)
-    _engine_arguments(_pipeline_group(parser))
-    _sample_group(parser, count=16, output=Path("preview.png"))
+    args.data_group(parser)
+    args.engine_arguments(args.pipeline_group(parser))
+    args.sample_group(parser, count=16, output=Path("preview.png"))
 
 
 def _parity_parser(commands: Commands) -> None:
@@ -117,11 +120,11 @@ def _parity_parser(commands: Commands) -> None:
         "the GPU where there is one) and compare each image and label with plain tf.data's, the recipe's ops added "
         "one at a time. Exit code 1 if a difference exceeds its bound. Without DATA: on the embedded data set.",
     )
-    _data_group(parser)
-    _pipeline_group(parser)
+    args.data_group(parser)
+    args.pipeline_group(parser)
     parser.set_defaults(dtype="float32")  # the ops are compared in uint8 anyway; this adds `Normalize` to the whole
-    group = _sample_group(parser, count=256, output=Path("parity.png"))
-    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    group = args.sample_group(parser, count=256, output=Path("parity.png"))
+    args.json_argument(group)
 
 
 def _verify_parser(commands: Commands) -> None:
@@ -134,13 +137,13 @@ def _verify_parser(commands: Commands) -> None:
         "decoder there is. What is found is kept until a shard changes. Exit code 1 if something is bad. Without DATA: "
         "the embedded data set.",
     )
-    _data_group(parser)
+    args.data_group(parser)
     parser.set_defaults(split="all", on_error="skip")
     group = parser.add_argument_group("verifying")
-    group.add_argument("--max-pixels", type=_positive, default=178_956_970, help="most an image's header may claim")
-    group.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
-    group.add_argument("--fresh", action="store_true", help="look again at what was looked at before")
-    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    group.add_argument("--max-pixels", type=args.positive, default=178_956_970, help="most an image's header may claim")
+    args.threads_argument(group)
+    args.fresh_argument(group)
+    args.json_argument(group)
 
 
 def _inspect_parser(commands: Commands) -> None:
@@ -154,14 +157,14 @@ def _inspect_parser(commands: Commands) -> None:
         "Without DATA: on the embedded data set.",
         frameworks=False,
     )
-    _validation_argument(_data_group(parser))
+    args.validation_argument(args.data_group(parser))
     parser.set_defaults(split="all")
     group = parser.add_argument_group("inspecting")
-    group.add_argument("--size", type=_positive, default=224, help="pixels of the crop's side")
-    group.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
-    group.add_argument("--output", type=_png, default=Path("inspect.png"), help="PNG file to draw")
-    group.add_argument("--fresh", action="store_true", help="look again at what was looked at before")
-    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    args.size_argument(group, 224)
+    args.threads_argument(group)
+    args.picture_argument(group, Path("inspect.png"))
+    args.fresh_argument(group)
+    args.json_argument(group)
 
 
 def _doctor_parser(commands: Commands) -> None:
@@ -174,7 +177,7 @@ def _doctor_parser(commands: Commands) -> None:
         "library is loaded in a process of its own. Exit code 1 if something is broken.",
         frameworks=False,
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    args.json_argument(parser)
 
 
 def _completion_parser(commands: Commands) -> None:
@@ -198,104 +201,15 @@ def _bench_parser(commands: Commands) -> None:
         "Run each engine and device there is, in uint8 and float32, against plain tf.data in turn; then the fastest "
         "with other threads and batch sizes; then say in a sentence what to use. Without DATA: the embedded data set.",
     )
-    _data_group(parser)
+    args.data_group(parser)
     group = parser.add_argument_group("measuring")
-    group.add_argument(
-        "--recipe", choices=("crop", "imagenet"), default="crop", help="random crop, or random resized crop and flip"
-    )
-    group.add_argument("--size", type=_positive, default=224, help="pixels of the crop's side")
-    group.add_argument("--batch-size", type=_positive, default=64, help="images a step, over all devices")
-    group.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
-    group.add_argument("--rounds", type=_positive, default=3, help="all settings once, in turn; medians are shown")
+    args.recipe_argument(group)
+    args.size_argument(group, 224)
+    args.batch_size_argument(group)
+    args.threads_argument(group)
+    group.add_argument("--rounds", type=args.positive, default=3, help="all settings once, in turn; medians are shown")
     group.add_argument("--seconds", type=float, default=2.0, help="of each setting in each round")
-    group.add_argument("--json", action="store_true", help="print JSON instead of a table")
-
-
-def _data_group(parser: argparse.ArgumentParser) -> Group:
-    data = parser.add_argument_group("data")
-    data.add_argument(
-        "data", nargs="?", help="TFDS name (imagenette/320px), TFDS folder, or TFRecord glob; default: embedded"
-    )
-    data.add_argument("--split", default="train", help="TFDS split to take, such as train[:90%%]")
-    data.add_argument("--data-dir", default=None, help="where TFDS keeps its data sets")
-    data.add_argument("--image-key", default=None, help="feature with the image (ImageNet: image/encoded)")
-    data.add_argument("--label-key", default=None, help="feature with the label (ImageNet: image/class/label)")
-    data.add_argument("--label-offset", type=int, default=0, help="what the files call the first class (ImageNet: 1)")
-    parser.set_defaults(validation="none")
-    return data
-
-
-def _validation_argument(data: Group) -> None:
-    data.add_argument(
-        "--validation",
-        default=None,
-        help="TFDS split (default: validation, or test) or TFRecord glob to validate on; 'none' to skip",
-    )
-
-
-def _pipeline_group(parser: argparse.ArgumentParser) -> Group:
-    pipeline = parser.add_argument_group("pipeline")
-    pipeline.add_argument(
-        "--recipe", choices=("crop", "imagenet"), default="crop", help="random crop, or random resized crop and flip"
-    )
-    pipeline.add_argument("--size", type=_positive, default=160, help="pixels of the crop's side")
-    pipeline.add_argument("--dtype", choices=("uint8", "float16", "float32"), default="uint8", help="of the batches")
-    pipeline.add_argument("--threads", type=_positive, default=None, help="CPU threads; default: one for each core")
-    return pipeline
-
-
-def _policy_group(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("bad records")
-    group.add_argument(
-        "--on-error",
-        choices=("raise", "skip", "repair"),
-        default="raise",
-        help="raise: stop at one; skip: look at all once and leave them out; repair: keep what some decoder reads",
-    )
-    group.add_argument("--max-bad", type=_fraction, default=0.01, help="most that may be left out, 0 to 1")
-
-
-def _engine_arguments(pipeline: Group) -> None:
-    pipeline.add_argument("--engine", choices=("auto", "dali", "tfdata"), default="auto", help="who does the work")
-    pipeline.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="where it is done")
-
-
-def _sample_group(parser: argparse.ArgumentParser, count: int, output: Path) -> Group:
-    sample = parser.add_argument_group("sample")
-    sample.add_argument("--count", type=_positive, default=count, help="images, at most")
-    sample.add_argument("--seed", type=int, default=0, help="of all that is random")
-    sample.add_argument("--epoch", type=_epoch, default=0, help="which epoch of that seed, counted from 0")
-    sample.add_argument("--output", type=_png, default=output, help="PNG file to draw")
-    return sample
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isdigit() else 0
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be a positive int. Received: {text!r}")
-    return value
-
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"must be a fraction, 0 to 1. Received: {text!r}")
-    return value
-
-
-def _epoch(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be 0 or a positive int. Received: {text!r}")
-    return int(text)
-
-
-def _png(text: str) -> Path:
-    if Path(text).suffix.lower() != ".png":
-        raise argparse.ArgumentTypeError(f"must be a file that ends in .png. Received: {text!r}")
-    return Path(text)
+    args.json_argument(group)
 
 
 def _quiet() -> None:

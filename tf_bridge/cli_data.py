@@ -1,11 +1,8 @@
 """What the commands have in common: the data, recipes and engine that their arguments name."""
 
 import argparse
-import glob
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -14,10 +11,10 @@ from numpy.typing import NDArray
 import dali_pipe as dp
 from dali_pipe import records as records_lib
 from dali_pipe import tfds_source
-from dali_pipe.cache import cache_folder
 from dali_pipe.scan import MAX_PIXELS, OnFault
 from tf_bridge import policy
 from tf_bridge.dataset import ImageDataset
+from tf_bridge.locate import embedded, is_files
 
 
 def recipes(arguments: argparse.Namespace) -> tuple[dp.Recipe, dp.Recipe]:
@@ -35,10 +32,10 @@ def engine(arguments: argparse.Namespace) -> dict[str, Any]:
 def open_records(arguments: argparse.Namespace) -> tuple[dp.Records, dp.Records | None]:
     """The records of the data, and those to validate on where `arguments.validation` or the data set has some."""
     data, validation, on_fault = arguments.data, arguments.validation, _on_fault(arguments)
-    if data is not None and _is_files(data):
+    if data is not None and is_files(data):
         records = _from_files(arguments, data)
         return records, None if validation in (None, "none") else _from_files(arguments, validation)
-    dataset = tfds_source.read_metadata(tfds_source.find(data or _embedded(), arguments.data_dir))
+    dataset = tfds_source.read_metadata(tfds_source.find(data or embedded(), arguments.data_dir))
     keys = (arguments.image_key, arguments.label_key, arguments.label_offset, _max_pixels(arguments))
     schema = dataset.schema(*keys)
     records = tfds_source.open_split(dataset, arguments.split, schema, on_fault)
@@ -56,10 +53,6 @@ def _max_pixels(arguments: argparse.Namespace) -> int:
     return int(getattr(arguments, "max_pixels", MAX_PIXELS))
 
 
-def _is_files(data: str) -> bool:
-    return os.path.isfile(data) or (not os.path.isdir(data) and bool(glob.glob(data)))
-
-
 def _from_files(arguments: argparse.Namespace, files: str) -> dp.Records:
     schema = dp.Schema(
         image_key=arguments.image_key or "image",
@@ -68,12 +61,6 @@ def _from_files(arguments: argparse.Namespace, files: str) -> dp.Records:
         max_pixels=_max_pixels(arguments),
     )
     return records_lib.from_files(files, schema, _on_fault(arguments))
-
-
-def _embedded() -> Path:
-    from tf_bridge import sample_data  # TensorFlow Datasets takes seconds to load
-
-    return sample_data.prepare(cache_folder() / "tensorflow_datasets")
 
 
 def batches(dataset: ImageDataset) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from dali_pipe import plan as plan_lib
 from dali_pipe import records as records_lib
 from dali_pipe import tfds_source
-from dali_pipe.device import DeviceName
+from dali_pipe.device import DeviceName, available_cores
 from dali_pipe.plan import Plan, Shuffle
 from dali_pipe.recipe import Recipe
 from dali_pipe.records import Records
@@ -242,11 +242,6 @@ def from_records(
     if rank == 0 and (advice := plan_lib.mixing(plan, batch_size)):
         log.warning(advice)
     return ImageDataset(source, choice, threads, outcome, gpu=shard.gpu if isinstance(shard, Shard) else 0)
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container or under SLURM are fewer than the machine's."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _seed(seed: int | None) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dali_pipe.device import available_cores
 from dali_pipe.folders import cache_folder
 from tf_bridge.doctor_line import Check, Status
 
@@ -77,7 +78,7 @@ def _gigabytes(count: int) -> str:
 
 def cores() -> Check:
     """Cores that this process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = available_cores()
     allowed = cgroup_quota()
     if allowed is not None and allowed < usable - 0.5:
         threads = max(1, round(allowed))

@@ -3,8 +3,9 @@
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dali_pipe.device import available_cores
 from tf_bridge import choice
-from tf_bridge.dataset import ImageDataset, available_cores
+from tf_bridge.dataset import ImageDataset
 
 if TYPE_CHECKING:
     from tf_bridge.input_monitor import EpochInput

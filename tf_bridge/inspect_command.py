@@ -2,9 +2,7 @@
 
 import argparse
 import dataclasses
-import glob
 import json
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,13 +14,15 @@ from tqdm import tqdm
 
 from dali_pipe import advice, sources, survey, tfds_source
 from dali_pipe.advice import Advice, Case
+from dali_pipe.device import available_cores
 from dali_pipe.duplicates import Group, duplicates, suspects
-from dali_pipe.folders import cache_folder
+from dali_pipe.records import matching
 from dali_pipe.scan import Schema
 from dali_pipe.summary import PERCENTILES, Summary, summarize
 from dali_pipe.survey import Source, Survey
 from dali_pipe.tfrecord import RecordError
 from tf_bridge import inspect_text
+from tf_bridge.locate import embedded, is_files
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,15 +53,14 @@ def look(arguments: argparse.Namespace) -> Survey:
         ValueError: no such split, or nobody can tell which feature is the image.
     """
     wanted, schema, classes = _wanted(arguments)
-    threads = arguments.threads or os.cpu_count() or 1
+    threads = arguments.threads or available_cores()
     total = sum(source.path.stat().st_size for source in wanted if source.path.is_file())
     with tqdm(total=total, desc="Looking", unit="B", unit_scale=True, leave=False, disable=None) as bar:
         return survey.survey(wanted, schema, classes, threads, bar.update, arguments.fresh)
 
 
 def _is_tfds(arguments: argparse.Namespace) -> bool:
-    data = arguments.data
-    return data is None or not (os.path.isfile(data) or (not os.path.isdir(data) and glob.glob(data)))
+    return arguments.data is None or not is_files(arguments.data)
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[list[Source], Schema, Sequence[str]]:
@@ -69,7 +68,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[Source], Schema, Sequen
         given = {"files": arguments.data, "validation": arguments.validation}
         files = [Source(split, path) for split, pattern in given.items() for path in _matches(pattern)]
         return files, _schema(files, arguments), ()
-    dataset = tfds_source.read_metadata(_folder(arguments))
+    dataset = tfds_source.read_metadata(tfds_source.find(arguments.data or embedded(), arguments.data_dir))
     specs = [arguments.split, arguments.validation]
     shards = [s for spec in specs if spec not in (None, "none") for s in sources.of_splits(dataset, spec)]
     if not shards:
@@ -81,25 +80,13 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[Source], Schema, Sequen
     return shards, schema, dataset.classes(schema.label_key)
 
 
-def _folder(arguments: argparse.Namespace) -> Path:
-    if arguments.data is not None:
-        return tfds_source.find(arguments.data, arguments.data_dir)
-    kept = cache_folder() / "tensorflow_datasets"
-    try:
-        return tfds_source.find("dali_tf_photos", kept)
-    except FileNotFoundError:
-        from tf_bridge import sample_data  # TensorFlow Datasets takes seconds to load
-
-        return sample_data.prepare(kept)
-
-
 def _matches(pattern: str | None) -> list[Path]:
     if pattern in (None, "none"):
         return []
-    paths = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(os.path.expanduser(pattern)))
+    paths = matching(pattern)
     if not paths:
         raise FileNotFoundError(f"`--validation` must match at least one TFRecord file. Received: {pattern!r}")
-    return [Path(path) for path in paths if os.path.isfile(path)]
+    return paths
 
 
 def _schema(shards: Sequence[Source], arguments: argparse.Namespace) -> Schema:

@@ -8,6 +8,7 @@ from typing import TextIO
 from dali_pipe.advice import Advice
 from dali_pipe.summary import PERCENTILES, Summary
 from dali_pipe.survey import Field
+from tf_bridge.columns import columns
 
 _ALL, _ENDS, _BAR, _NAME = 20, 5, 24, 28  # classes listed in full; at each end of a longer list; letters
 _WIDEST = 110
@@ -39,15 +40,7 @@ def text(summary: Summary, advised: Sequence[Advice], stream: TextIO) -> str:
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Cells in columns, the first `left` of them flush left, the others flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return columns(rows, right=range(left, len(rows[0])))
 
 
 def _splits(summary: Summary) -> str:
@@ -123,8 +116,7 @@ def _classes(summary: Summary, bar: str) -> str:
             rows.append([f"… {len(order) - 2 * _ENDS:,} classes between …", "", ""])
         else:
             rows.append([_name(summary, label), f"{counts[label]:,}", bar * round(_BAR * counts[label] / max(most, 1))])
-    widths = [max(len(row[k]) for row in rows) for k in (0, 1)]
-    return "\n".join(f"{name:<{widths[0]}}  {count:>{widths[1]}}  {drawn}".rstrip() for name, count, drawn in rows)
+    return columns(rows, right={1})
 
 
 def _name(summary: Summary, label: int) -> str:

@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dali_pipe.device import available_cores
+
 PACKAGES = ("tensorflow", "keras", "nvidia-dali-cuda120", "numpy", "tensorflow-datasets", "grain")
 
 
@@ -21,7 +23,7 @@ def describe(folder: Path | None = None) -> dict[str, Any]:
     return {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "cpu": cpu_model(),
-        "cores": cores(),
+        "cores": available_cores(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "gpus": gpus(),
         "load_before": os.getloadavg()[0],
@@ -40,11 +42,6 @@ def one_line(machine: dict[str, Any]) -> str:
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {gpu}; {', '.join(versions)}; load {machine['load_before']:.1f}"
     )
-
-
-def cores() -> int:
-    """Cores this process may use, which in a container or under SLURM are fewer than the machine's."""
-    return len(os.sched_getaffinity(0))
 
 
 def cpu_model() -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dali_pipe.records import Records
 from tf_bridge import cli_data, parity
+from tf_bridge.columns import columns
 from tf_bridge.parity import Row
 from tf_bridge.parity_sheet import draw, percent
 
@@ -79,13 +80,4 @@ def table(rows: Sequence[Row]) -> str:
         labels, verdict = "equal" if row.labels_equal else "DIFFER", "ok" if row.ok else "FAIL"
         numbers = [f"{row.largest:.3g}", f"{row.mean:.2g}", percent(row.differing)]
         cells.append([row.layer, str(row.engine), *numbers, labels, f"{row.bound:.3g}", verdict])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    is_number = [False, False, True, True, True, False, True, False]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, is_number, strict=True)
-        )
-        for line in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return columns(cells, right={2, 3, 4, 6})

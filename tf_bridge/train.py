@@ -49,11 +49,11 @@ def _run(arguments: argparse.Namespace, strategy: tf.distribute.Strategy | None)
     with strategy.scope() if strategy is not None else contextlib.nullcontext():
         model = _model(arguments, training, classes)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    meter = Throughput(train.batch_size, "val_accuracy" if validation is not None else "accuracy")
+    meter, watched = Throughput(train.batch_size), "val_accuracy" if validation is not None else "accuracy"
     state = TrainingState(arguments.output, train, arguments.save_every, arguments.resume)
     _announce(model, state, arguments)
-    code = _fit(model, state, validation, arguments, meter)
-    _report(model, state, arguments, meter)
+    code = _fit(model, state, validation, arguments, meter, watched)
+    _report(model, state, arguments, meter, watched)
     return code
 
 
@@ -115,9 +115,10 @@ def _fit(
     validation: Images | None,
     arguments: argparse.Namespace,
     meter: Throughput,
+    watched: str,
 ) -> int:
     """Runs `fit`; Ctrl-C keeps what has been learnt, and the state from which `--resume` goes on."""
-    output, watched = arguments.output, meter.watched
+    output = arguments.output
     best = max((logs[watched] for logs in state.history if watched in logs), default=None)
     chief = cluster.is_chief(model.distribute_strategy)
     writing = [
@@ -158,13 +159,15 @@ def _save(model: keras.Model, arguments: argparse.Namespace) -> None:
         model.save(arguments.output / "last.keras")
 
 
-def _report(model: keras.Model, state: TrainingState, arguments: argparse.Namespace, meter: Throughput) -> None:
+def _report(
+    model: keras.Model, state: TrainingState, arguments: argparse.Namespace, meter: Throughput, watched: str
+) -> None:
     print(f"Model:   ResNet-18, width {arguments.width}, {model.count_params():,} parameters")
-    train, accuracy = state.dataset, [logs[meter.watched] for logs in state.history if meter.watched in logs]
+    train, accuracy = state.dataset, [logs[watched] for logs in state.history if watched in logs]
     print(f"Speed:   {meter.images_per_second:,.0f} images/s (training steps, model included), engine {train.engine}, "
           f"device {train.device}")  # fmt: skip
     if accuracy:
-        print(f"Result:  {meter.watched} {max(accuracy):.3f} at best, {accuracy[-1]:.3f} at the end")
+        print(f"Result:  {watched} {max(accuracy):.3f} at best, {accuracy[-1]:.3f} at the end")
     print(f"Saved:   {arguments.output / 'best.keras'}, {arguments.output / 'last.keras'}; "
           f"logs in {arguments.output / 'logs'}")  # fmt: skip
     if arguments.profile:

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from typing import Any
 
+from dali_pipe.device import available_cores
 from dali_pipe.tfrecord import RecordError
 from tf_bridge import cli_data
-from tf_bridge.dataset import available_cores
+from tf_bridge.columns import columns
 from tf_bridge.verify import Report, verify
 
 SHARD = "shard"  # cause of what makes a whole shard unusable
@@ -59,13 +59,5 @@ def text(report: Report) -> str:
     if bad:
         cells = [["shard", "record", "offset", "reason"]]
         cells += [[f.shard.name, str(f.record), str(f.offset), f.reason] for f in report.findings]
-        lines += ["", *_columns(cells)]
+        lines += ["", columns(cells, right={1, 2})]
     return "\n".join(lines)
-
-
-def _columns(cells: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        f"{shard:<{widths[0]}}  {record:>{widths[1]}}  {offset:>{widths[2]}}  {reason}"
-        for shard, record, offset, reason in cells
-    ]
