@@ -1,4 +1,4 @@
-"""`dali-tf bench`: which engine, dtype and threads are fastest on this machine and data, in a minute or so.
+"""`dali-tf bench`: which engine, dtype and threads are fastest on this machine and data, in two minutes or so.
 
 `python -m benchmarks`, in the repository, is the thorough version: more pipelines, each in a process of its own.
 """

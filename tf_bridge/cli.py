@@ -197,7 +197,7 @@ def _bench_parser(commands: Commands) -> None:
         commands,
         "bench",
         "tf_bridge.bench_command",
-        "find the fastest engine, dtype and threads here, in about a minute",
+        "find the fastest engine, dtype and threads here, in about two minutes",
         "Run each engine and device there is, in uint8 and float32, against plain tf.data in turn; then the fastest "
         "with other threads and batch sizes; then say in a sentence what to use. Without DATA: the embedded data set.",
     )
