@@ -104,11 +104,10 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Crop(Op):
-    """Parameters: the window `(y, x, height, width)`; it differs from `size` only where the image is smaller."""
+class Sized(Op):
+    """An op whose result has the same size for every image."""
 
     size: int | tuple[int, int]
-    lanes: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", _pair("size", self.size))
@@ -123,13 +122,24 @@ class Crop(Op):
         """Always `size`."""
         return self.shape
 
+    def ends(self, sizes: Ints) -> Ints:
+        """The size of each result, `(n, 2)`."""
+        return np.broadcast_to(np.array(self.shape, np.int64), sizes.shape)
+
+
+@dataclass(frozen=True)
+class Crop(Sized):
+    """Parameters: the window `(y, x, height, width)`; it differs from `size` only where the image is smaller."""
+
+    lanes: ClassVar[int] = 4
+
     def window(self, sizes: Ints, u: Floats) -> Ints:
         """`(n, 4)` windows."""
         raise NotImplementedError
 
     def parameters(self, sizes: Ints, u: Floats) -> tuple[Ints, Ints]:
         """The windows, and the size they all end with."""
-        return self.window(sizes, u), np.broadcast_to(np.array(self.shape, np.int64), sizes.shape)
+        return self.window(sizes, u), self.ends(sizes)
 
 
 @dataclass(frozen=True)
@@ -192,7 +202,7 @@ class RandomResizedCrop(Crop):
 
 
 @dataclass(frozen=True)
-class Resize(Op):
+class Resize(Sized):
     """Resize to a fixed size, not keeping the aspect (linear; rounded to whole grey levels).
 
     Args:
@@ -200,25 +210,11 @@ class Resize(Op):
         antialias: filter before shrinking. Off by default, as in `tf.image.resize` and `keras.layers.Resizing`.
     """
 
-    size: int | tuple[int, int]
     antialias: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", _pair("size", self.size))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of the result."""
-        assert isinstance(self.size, tuple)
-        return self.size
-
-    def output(self, size: Size) -> Size:
-        """Always `size`."""
-        return self.shape
 
     def parameters(self, sizes: Ints, u: Floats) -> tuple[Ints, Ints]:
         """No parameters."""
-        return np.empty((len(sizes), 0), np.int64), np.broadcast_to(np.array(self.shape, np.int64), sizes.shape)
+        return np.empty((len(sizes), 0), np.int64), self.ends(sizes)
 
 
 @dataclass(frozen=True)

@@ -349,10 +349,6 @@ GPU_MIXES: dict[batch_ops.Mix, list[str]] = {
 DTYPES = ["uint8", "float16", "float32"]
 
 
-def _lanes(rec: Recipe) -> int:
-    return plan.FIRST_PARAMETER + rec.lanes + (rec.mix.lanes if rec.mix else 0)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("op", GPU_OPS, ids=str)
