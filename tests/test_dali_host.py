@@ -63,17 +63,17 @@ def test_memory_that_is_not_aligned_is_copied() -> None:
     assert address(tensor) % 64 == 0
 
 
-def test_one_pipeline_serves_epoch_after_epoch(photographs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_pipelines_serve_epoch_after_epoch(photographs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     runs, built = engine(photographs), list[Any]()
-    line = runs._line
+    pipeline = runs._pipeline
 
     def noted() -> Any:
-        built.append(line())
+        built.append(pipeline())
         return built[-1]
 
-    monkeypatch.setattr(runs, "_line", noted)
+    monkeypatch.setattr(runs, "_pipeline", noted)
     epochs = [arrays(runs.batches(number)) for number in (0, 1, 0)]
-    assert len(built) == 1
+    assert len(built) == dali_host.PIPELINES
     assert [len(e) for e in epochs] == [13] * 3
     for first, again in zip(epochs[0], epochs[2], strict=True):
         np.testing.assert_array_equal(first, again)

@@ -1,13 +1,13 @@
 """DALI on the CPU, run from Python: bytes go in and tensors come out, and neither is copied.
 
-One pipeline serves epoch after epoch, in any order, as nothing of an epoch is in its graph: Python reads the encoded
-images of a batch and hands them over with their tickets. Nothing has to be built when an epoch begins, and what is
+The same pipelines serve epoch after epoch, in any order, as nothing of an epoch is in their graph: Python reads the
+encoded images of a batch and hands them over with their tickets. Nothing has to be built when an epoch begins, and what is
 wrong with a shard or an image is a Python exception.
 """
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from dali_pipe import pipeline, reader
 from dali_pipe.geometry import Ints
 from tf_bridge.source import Source
 
-IN_WORK = 2  # batches that DALI has in work
+PIPELINES = 2  # each batch goes to the next: where the ops of one wait for each other, the other has the cores
 READ_AHEAD = 4  # batches that are read at once, for storage that answers slowly
 _ALIGNMENT = 64  # bytes; TensorFlow's kernels abort the process over less
 
@@ -41,28 +41,32 @@ class _Fed(NamedTuple):
 
 
 class _Line:
-    """A pipeline with what it has in work."""
+    """Pipelines that take batches in turn, with what they have in work: one batch each at most."""
 
-    def __init__(self, pipe: Any):
-        # The first `schedule_run` would run as many batches as fit, and an epoch may have fewer.
-        pipe._first_iter = False
-        self._pipe, self._fed = pipe, deque[_Fed]()
+    def __init__(self, pipes: Sequence[Any]):
+        for pipe in pipes:
+            # The first `schedule_run` would run as many batches as fit, and an epoch may have fewer.
+            pipe._first_iter = False
+        self._feeds, self._gives = itertools.cycle(pipes), itertools.cycle(pipes)
+        self._fed = deque[_Fed]()
 
     def feed(self, fed: _Fed) -> None:
         """Begin a batch."""
+        pipe = next(self._feeds)
         self._fed.append(fed)  # DALI reads this memory
-        self._pipe.feed_input(pipeline.ENCODED, fed.images)
-        self._pipe.feed_input(pipeline.INPUT, fed.tickets)
-        self._pipe.schedule_run()
+        pipe.feed_input(pipeline.ENCODED, fed.images)
+        pipe.feed_input(pipeline.INPUT, fed.tickets)
+        pipe.schedule_run()
 
     def take(self) -> tuple[Batch, NDArray[np.uint8]]:
         """The next batch, and the memory that it has no more use for.
 
         Raises:
-            RuntimeError: DALI's own message; the pipeline is of no use then.
+            RuntimeError: DALI's own message; the line is of no use then.
         """
-        images, labels = self._pipe.share_outputs()
-        self._pipe.release_outputs()
+        pipe = next(self._gives)
+        images, labels = pipe.share_outputs()
+        pipe.release_outputs()
         return (_tensor(images), _tensor(labels)), self._fed.popleft().memory
 
     def __len__(self) -> int:
@@ -96,7 +100,7 @@ class HostEngine:
         """
         line = self._idle.pop() if self._idle else self._line()
         reads = self._reads(epoch)
-        for fed in itertools.islice(reads, IN_WORK):
+        for fed in itertools.islice(reads, PIPELINES):
             line.feed(fed)
         while line:
             batch, memory = line.take()
@@ -125,14 +129,15 @@ class HostEngine:
         return _Fed(reader.read_images(records, places, memory), tickets, memory)
 
     def _line(self) -> _Line:
+        return _Line([self._pipeline() for _ in range(PIPELINES)])
+
+    def _pipeline(self) -> Any:
         source = self._source
-        return _Line(
-            pipeline.build(
-                pipeline.memory_feed,
-                source.plan.recipe,
-                batch_size=source.batch_size,
-                num_threads=self._threads,
-                undersized=source.undersized,
-                prefetch_queue_depth=IN_WORK,
-            )
+        return pipeline.build(
+            pipeline.memory_feed,
+            source.plan.recipe,
+            batch_size=source.batch_size,
+            num_threads=self._threads,
+            undersized=source.undersized,
+            prefetch_queue_depth=1,
         )
