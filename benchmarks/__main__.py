@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ def _parser() -> argparse.ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=formatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = _measuring(commands.add_parser("run", help="the table"), rounds=5, seconds=2.5)
+    run = _comparing(commands.add_parser("run", help="the table"), seconds=2.5)
     run.add_argument("--cases", nargs="+", default=[], choices=PIPELINES, metavar="PIPELINE", help="only these")
-    share = _measuring(commands.add_parser("share", help="the input-bound share"), rounds=3, seconds=3.0)
+    share = _comparing(commands.add_parser("share", help="the input-bound share"), seconds=3.0)
     share.add_argument(
         "--cases", nargs="+", default=["question", "tuned", "ours"], choices=PIPELINES, metavar="PIPELINE"
     )
@@ -41,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     share.add_argument("--width", type=int, default=64, help="channels of the ResNet-18's first stage")
     share.add_argument("--steps", type=int, default=60, help="of model.fit")
     share.add_argument("--logs", default=None, help="folder for TensorBoard profiles of model.fit")
-    curves = _measuring(commands.add_parser("scaling", help="the curves"), rounds=3, seconds=2.0)
+    curves = _measuring(commands.add_parser("scaling", help="the curves"), seconds=2.0)
+    curves.add_argument("--recipe", choices=RECIPES, default=RECIPES[0])
+    curves.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     curves.add_argument("--curves", nargs="+", choices=scaling.CURVES, default=list(scaling.CURVES))
     report = commands.add_parser("report", help="table, plots and HTML of saved results")
     report.add_argument("files", nargs="*", type=Path, default=sorted(RESULTS.glob("*.json")), help="JSON files")
@@ -49,20 +52,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measuring(parser: argparse.ArgumentParser, *, rounds: int, seconds: float) -> argparse.ArgumentParser:
+def _comparing(parser: argparse.ArgumentParser, *, seconds: float) -> argparse.ArgumentParser:
+    parser.add_argument("--recipe", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+    return _measuring(parser, seconds=seconds)
+
+
+def _measuring(parser: argparse.ArgumentParser, *, seconds: float) -> argparse.ArgumentParser:
     parser.add_argument("data", nargs="?", help="TFDS name, TFDS folder, or TFRecord glob; default: embedded")
     parser.add_argument("--split", default="train", help="TFDS split, whole")
     parser.add_argument("--data-dir", default=None, help="where TFDS keeps its data sets")
     parser.add_argument("--image-key", default="image", help="in TFRecord files (ImageNet: image/encoded)")
     parser.add_argument("--label-key", default="label", help="in TFRecord files (ImageNet: image/class/label)")
     parser.add_argument("--label-offset", type=int, default=0, help="what TFRecord files call the first class")
-    parser.add_argument("--recipe", nargs="+", choices=RECIPES, default=list(RECIPES))
-    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--dct", choices=("accurate", "fast"), default="accurate", help="our JPEG decoder's")
     parser.add_argument("--size", type=int, default=224, help="pixels of the crop's side")
     parser.add_argument("--batch-size", type=int, default=64, help="images")
     parser.add_argument("--threads", type=int, default=available_cores(), help="CPU threads of each pipeline")
-    parser.add_argument("--rounds", type=int, default=rounds, help="all cases once, in turn")
+    parser.add_argument("--rounds", type=int, default=5, help="all cases once, in turn")
     parser.add_argument("--seconds", type=float, default=seconds, help="of each case in each round")
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before them that do not count")
     parser.add_argument("--output", type=Path, default=None, help="JSON file; default: runs/benchmarks/COMMAND.json")
@@ -83,28 +90,45 @@ def _task(arguments: argparse.Namespace, measure: str, **more: Any) -> dict[str,
     return {"measure": measure, "warm_up": arguments.warm_up, "seconds": arguments.seconds, **more}
 
 
-def _run(arguments: argparse.Namespace) -> dict[str, Any]:
-    cases, tried = plan.settle(_cases(arguments), lambda case: _quick(case, arguments))
-    return {"variants": tried, "rows": rounds.interleave(cases, arguments.rounds, _task(arguments, "speed"))}
+def _run(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
+    _interleave(_settled(arguments, found), arguments, found, "speed")
 
 
-def _quick(case: Case, arguments: argparse.Namespace) -> float:
-    found = rounds.interleave([case], 1, _task(arguments, "speed"))[0]["rounds"]
-    return float(found[0]["images_per_second"]) if found else 0.0
-
-
-def _share(arguments: argparse.Namespace) -> dict[str, Any]:
-    cases, tried = plan.settle(_cases(arguments), lambda case: _quick(case, arguments))
-    simulated = _task(arguments, "simulated", accelerator=arguments.accelerator)
-    rows = rounds.interleave(cases, arguments.rounds, simulated)
+def _share(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
+    if arguments.logs and not arguments.fit:
+        raise ValueError("`--logs` takes the profiles of `--fit`. Give both.")
+    cases = _settled(arguments, found)
+    _interleave(cases, arguments, found, "simulated", accelerator=arguments.accelerator)
     if arguments.fit:
-        fit = _task(arguments, "fit", steps=arguments.steps, width=arguments.width, logs=arguments.logs)
-        rows += rounds.interleave(cases, arguments.rounds, fit)
-    return {"variants": tried, "rows": rows}
+        more = {name: getattr(arguments, name) for name in ("steps", "width", "logs")}
+        _interleave(cases, arguments, found, "fit", **more)
 
 
-def _scaling(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {"curves": scaling.run(_base(arguments), arguments.curves, arguments.rounds, _task(arguments, "speed"))}
+def _scaling(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
+    base = replace(_base(arguments), recipe=arguments.recipe, dtype=arguments.dtype)
+    found["curves"] = list[Any]()
+    scaling.run(base, arguments.curves, arguments.rounds, _task(arguments, "speed"), found["curves"])
+
+
+def _settled(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Case]:
+    """The cases, tf.data's in its fastest variant."""
+
+    def quick(case: Case) -> float:
+        row = rounds.new_row(case)
+        rounds.interleave([row], 1, _task(arguments, "speed"))
+        return float(row["rounds"][0]["images_per_second"]) if row["rounds"] else 0.0
+
+    found["rows"] = list[rounds.Row]()
+    cases, found["variants"] = plan.settle(_cases(arguments), quick)
+    return cases
+
+
+def _interleave(
+    cases: Sequence[Case], arguments: argparse.Namespace, found: dict[str, Any], measure: str, **more: Any
+) -> None:
+    rows = [rounds.new_row(case) for case in cases]
+    found["rows"] += rows
+    rounds.interleave(rows, arguments.rounds, _task(arguments, measure, **more))
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -135,23 +159,36 @@ def _save(results: Mapping[str, Any], path: Path) -> None:
     path.write_text(json.dumps(_portable(results), indent=1, default=str) + "\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; `run` where none is named."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    named = bool(argv) and (argv[0] in COMMANDS or argv[0] in ("-h", "--help"))
-    arguments = _parser().parse_args(argv if named else ["run", *argv])
-    if arguments.command == "report":
-        return _report(arguments)
-    before = machine.describe(rounds.ROOT)
-    found = {"run": _run, "share": _share, "scaling": _scaling}[arguments.command](arguments)
-    output = arguments.output or Path("runs/benchmarks") / f"{arguments.command}.json"
+def _measure(arguments: argparse.Namespace) -> int:
+    """Run a command that measures. What it found is saved and told, and after Ctrl-C what it found until then."""
     settings = {name: value for name, value in vars(arguments).items() if name != "output"}
-    results = {"command": arguments.command, "machine": before, "settings": settings, **found}
+    results = {"command": arguments.command, "machine": machine.describe(rounds.ROOT), "settings": settings}
+    code = 0
+    try:
+        {"run": _run, "share": _share, "scaling": _scaling}[arguments.command](arguments, results)
+    except KeyboardInterrupt:
+        print("\nInterrupted: what follows is what was measured until then.", file=sys.stderr)
+        code = 130
+    if not results.get("rows", results.get("curves")):
+        return code
+    output = arguments.output or Path("runs/benchmarks") / f"{arguments.command}.json"
     _save(results, output)
     from benchmarks import report
 
     print(f"\n{report.text([results])}\n\nSaved: {output}")
-    return 0
+    return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command, `run` where none is named; the exit code is 2 for what cannot be measured, 130 after Ctrl-C."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    named = bool(argv) and (argv[0] in COMMANDS or argv[0] in ("-h", "--help"))
+    arguments = _parser().parse_args(argv if named else ["run", *argv])
+    try:
+        return _report(arguments) if arguments.command == "report" else _measure(arguments)
+    except (ValueError, OSError) as error:
+        print(f"benchmarks: error: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

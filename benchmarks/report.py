@@ -11,6 +11,7 @@ from benchmarks.pipelines import PIPELINES
 from benchmarks.rounds import Spread, ratio, spread
 from tf_bridge.machine import one_line
 
+_WITHIN = "Ratios within each round, median over the rounds."
 Results = Mapping[str, Any]
 Row = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ def _run_tables(results: Results) -> Iterable[Table]:
     rows = results["rows"]
     for recipe in dict.fromkeys(row["case"]["recipe"] for row in rows):
         yield _speed_table(recipe, [row for row in rows if row["case"]["recipe"] == recipe])
-    yield Table("Goals", goals.COLUMNS, goals.lines(rows), "Ratios within each round, median over the rounds.")
+    yield Table("Goals", goals.COLUMNS, goals.lines(rows), _WITHIN)
     yield Table(
         "tf.data's variants",
         ("case", "images/s"),
@@ -153,6 +154,10 @@ def _curve_tables(results: Results) -> Iterable[Table]:
                 (curve["curve"], "pipeline", *(key.replace("_", " ") for key in keys)),
                 [(f"{row['x']}", row["name"], *(figure(spread(row, key), ".4g") for key in keys)) for row in measured],
                 _missing(curve["rows"]),
+            )
+        if curve["curve"] == "index":
+            yield Table(
+                "Goal", goals.COLUMNS, goals.index(measured), "Ratios within each round, median over the rounds."
             )
 
 

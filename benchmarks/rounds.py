@@ -21,6 +21,7 @@ from benchmarks.case import Case
 
 ROOT = Path(__file__).parent.parent
 Found = dict[str, Any]
+Row = dict[str, Any]
 Run = Callable[[Mapping[str, Any]], Found]
 Tell = Callable[[str], None]
 
@@ -75,14 +76,23 @@ def _last_line(text: str) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def interleave(
-    cases: Sequence[Case], rounds: int, task: Mapping[str, Any], run: Run = in_process, tell: Tell = print
-) -> list[dict[str, Any]]:
-    """A row for each case, `{"case": …, "name": …, "rounds": [what was found, …]}`.
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
-    A case that is skipped or fails is not tried again: its row has the reason instead.
+
+def new_row(case: Case, **more: Any) -> Row:
+    """A case's row, with nothing measured yet: `{"case": …, "name": …, "rounds": []}`."""
+    return {"case": asdict(case), "name": case.name, "rounds": [], **more}
+
+
+def interleave(
+    rows: Sequence[Row], rounds: int, task: Mapping[str, Any], run: Run = in_process, tell: Tell = _to_stderr
+) -> None:
+    """Add to each row's rounds what was found.
+
+    A case that is skipped or fails is not tried again: its row has the reason instead. Rows fill as rounds end, so
+    whoever holds them has what was measured before an interruption.
     """
-    rows: list[dict[str, Any]] = [{"case": asdict(case), "name": case.name, "rounds": []} for case in cases]
     for number in range(rounds):
         for row in rows:
             if "skipped" in row or "failed" in row:
@@ -93,7 +103,6 @@ def interleave(
             else:
                 row["rounds"].append(found)
             tell(f"round {number + 1} of {rounds}: {_told(row, found)}")
-    return rows
 
 
 def _told(row: Mapping[str, Any], found: Found) -> str:

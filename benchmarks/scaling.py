@@ -15,24 +15,25 @@ IMAGE_CROP = 128  # fits the smallest images
 VIEWS = ((10_000, 8), (100_000, 80), (320_000, 256), (1_300_000, 1024))
 
 
-def run(base: Case, curves: Sequence[str], times: int, task: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The curves, each `{"curve": …, "rows": [{"x": …, "name": …, "rounds": […]}, …]}`."""
-    return [{"curve": curve, "rows": _rows(base, curve, times, task)} for curve in curves]
+def run(base: Case, curves: Sequence[str], times: int, task: Mapping[str, Any], found: list[dict[str, Any]]) -> None:
+    """Measure the curves, and add each to `found`: `{"curve": …, "rows": [{"x": …, "name": …, "rounds": […]}, …]}`."""
+    for curve in curves:
+        rows = _rows(base, curve)
+        found.append({"curve": curve, "rows": rows})
+        if curve == "records":
+            for row in rows:
+                view = {"measure": "view", "records": row["x"], "shards": row["shards"]}
+                rounds.interleave([row], times, view)
+        else:
+            rounds.interleave(rows, times, {"measure": "index"} if curve == "index" else task)
 
 
-def _rows(base: Case, curve: str, times: int, task: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(base: Case, curve: str) -> list[rounds.Row]:
     if curve == "records":
-        return [row for view in VIEWS for row in _view(base, *view, times)]
+        return [rounds.new_row(base, x=records, shards=shards) for records, shards in VIEWS]
     if curve == "index":
-        return [{**row, "x": 1} for row in rounds.interleave([base], times, {"measure": "index"})]
-    points = [(x, replace(case, dtype="uint8")) for x, changed in _points(base, curve) for case in _series(changed)]
-    rows = rounds.interleave([case for _, case in points], times, task)
-    return [{**row, "x": x} for (x, _), row in zip(points, rows, strict=True)]
-
-
-def _view(base: Case, records: int, shards: int, times: int) -> list[dict[str, Any]]:
-    rows = rounds.interleave([base], times, {"measure": "view", "records": records, "shards": shards})
-    return [{**row, "x": records, "shards": shards} for row in rows]
+        return [rounds.new_row(base, x=1)]
+    return [rounds.new_row(case, x=x) for x, changed in _points(base, curve) for case in _series(changed)]
 
 
 def _points(base: Case, curve: str) -> list[tuple[Any, Case]]:

@@ -145,7 +145,8 @@ def test_rounds_interleave_and_go_on_without_what_fails() -> None:
         bad = {"question": {"skipped": "why"}, "keras_directory": {"failed": "so"}}
         return bad.get(name, {"images_per_second": float(len(order))})
 
-    rows = rounds.interleave(cases, 3, {"measure": "speed", "seconds": 3}, run, lambda _: None)
+    rows = [rounds.new_row(case) for case in cases]
+    rounds.interleave(rows, 3, {"measure": "speed", "seconds": 3}, run, lambda _: None)
     assert order == ["tuned", "ours", "question", "keras_directory", "tuned", "ours", "tuned", "ours"]
     assert [len(row["rounds"]) for row in rows] == [3, 3, 0, 0]
     assert (rows[2]["skipped"], rows[3]["failed"]) == ("why", "so")
@@ -174,6 +175,46 @@ def test_goals() -> None:
     assert not any("limit_decode" in goal for goal in told)
     rows[0] = _row("ours", 110, 110, auto=True)
     assert goals.lines(rows)[2][3] == "not reached"
+
+
+def test_goal_of_the_scan() -> None:
+    def told(*ratios: float) -> Any:
+        return goals.index([{**_row("ours"), "rounds": [{"times_faster_warm": ratio} for ratio in ratios]}])[0][1:]
+
+    assert told(21, 25, 20) == ("21.00 (20.00-25.00)", "≥ 20", "reached")
+    assert told(19)[2] == "not reached"
+
+
+def test_ctrl_c_saves_what_was_measured(
+    photographs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = iter([{"images_per_second": 10.0, "cpu_ms_per_image": 1.0, "first_batch_seconds": 0.1}])
+
+    def run(task: Mapping[str, Any]) -> dict[str, Any]:
+        for found in runs:
+            return {**found, "start_seconds": 1.0, "peak_memory_mb": 1.0}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rounds.interleave, "__defaults__", (run, print))
+    saved = tmp_path / "run.json"
+    data = str(photographs[0].parent / "*")
+    assert command.main([data, "--recipe", "crop_train", "--cases", "limit_copy", "--output", str(saved)]) == 130
+    assert [len(row["rounds"]) for row in json.loads(saved.read_text())["rows"]] == [1, 0]
+    out, err = capsys.readouterr()
+    assert "Interrupted" in err and "limit_copy" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["no/such/data"], "`data` must be a TFDS folder"),
+        (["share", "--logs", "runs"], "`--logs` takes the profiles of `--fit`"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(arguments) == 2
+    err = capsys.readouterr().err
+    assert rule in err and "Traceback" not in err
 
 
 def test_a_view_that_is_not_there(photographs: list[Path], tmp_path: Path) -> None:
