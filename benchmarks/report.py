@@ -80,7 +80,7 @@ def _run_tables(results: Results) -> Iterable[Table]:
             for tried in results["variants"]
             for variant, speed in tried["images_per_second"].items()
         ],
-        "Each tried once, before the rounds; the fastest is the table's `tuned`.",
+        "Median of three tries before the rounds; the fastest is the table's `tuned`.",
     )
 
 
