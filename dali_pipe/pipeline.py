@@ -1,10 +1,12 @@
-"""A recipe as a DALI graph. The only module that imports DALI.
+"""A recipe as a DALI graph. The only module of this package that needs DALI.
 
 One graph function serves both devices. On the CPU the decoder reads only the window a leading crop asks for, which is
 what makes that path fast. On the GPU `mixed` decodes the whole image (nvJPEG) and everything after runs there.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from nvidia.dali import Pipeline, fn, math, types
@@ -13,6 +15,8 @@ from nvidia.dali import tfrecord as dali_tfrecord
 from dali_pipe import batch_ops, color_ops, ops, plan
 from dali_pipe.ops import Op
 from dali_pipe.recipe import Recipe
+
+log = logging.getLogger(__name__)
 
 Kind = Literal["cpu", "gpu"]
 Node = Any  # nvidia.dali.data_node.DataNode, which has no stubs for its arithmetic
@@ -92,6 +96,21 @@ def native_feed(shards: Sequence[str], index: Sequence[str], image_key: str, pad
     return feed
 
 
+def bytes_feed(lanes: int) -> Feed:
+    """Both from one external source, for whoever has to make one dense array of a batch.
+
+    Rows are uint8: length of the image and its ticket of `lanes` numbers (int64), image, filler.
+    """
+
+    def feed() -> tuple[Node, Node]:
+        row: Node = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
+        start = 8 * (lanes + 1)
+        head = fn.reinterpret(row[:start], dtype=types.INT64)
+        return row[start : start + head[0]], head[1:]
+
+    return feed
+
+
 def memory_feed() -> tuple[Node, Node]:
     """Encoded images and tickets from two external sources, read where whoever runs the pipeline has them in memory."""
     return (
@@ -167,6 +186,8 @@ def _decode(jpeg: Node, recipe: Recipe, device: Kind, region: Lanes | None = Non
     settings: dict[str, Any] = {"output_type": types.RGB, "adjust_orientation": recipe.exif}
     jpeg = _parsed(jpeg, recipe, region)
     if device == "gpu":
+        if recipe.dct != "accurate":
+            _tell_one_transform()
         # Chroma upsampled as libjpeg does it; nvJPEG's own way differs at every coloured edge.
         return fn.decoders.image(jpeg, device="mixed", jpeg_fancy_upsampling=True, **settings)
     settings["use_fast_idct"] = recipe.dct == "fast"
@@ -175,6 +196,11 @@ def _decode(jpeg: Node, recipe: Recipe, device: Kind, region: Lanes | None = Non
     return fn.decoders.image_slice(
         jpeg, device="cpu", start=region.ints(0, 2), shape=region.ints(2, 2), axes=[0, 1], **settings
     )
+
+
+@cache
+def _tell_one_transform() -> None:
+    log.warning('nvJPEG has one inverse DCT, its own: dct="fast" is for the engines on the CPU.')
 
 
 def _parsed(jpeg: Node, recipe: Recipe, region: Lanes | None) -> Node:

@@ -41,8 +41,8 @@ class Recipe:
         ops: the steps. The size after the last must be the same for every image; `Normalize` may only stand last.
         dtype: of the images handed out: "uint8", "float16" or "float32". Without `Normalize`, values stay 0-255.
         dct: the JPEG decoder's inverse transform. "accurate" is DALI's default and TensorFlow's `INTEGER_ACCURATE`,
-            "fast" is TensorFlow's default; they differ by one grey level on average. Means the same on every CPU
-            engine.
+            "fast" is TensorFlow's default; they differ by one grey level on average. Means the same on every engine on
+            the CPU; nvJPEG has one of its own, whatever this says.
         exif: turn images by their EXIF orientation. Off by default, as TensorFlow leaves it.
         label: `OneHot(classes)` makes labels float32 vectors; None leaves them int64 numbers.
         mix: `MixUp()` or `CutMix()` over the batch; needs a `label`.

@@ -23,6 +23,34 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def _hide_gpus(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("nvidia.dali.backend.GetCUDADeviceCount", lambda: 0)
+    patch.setenv("CUDA_VISIBLE_DEVICES", "")  # for processes that a test starts
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hidden_gpus() -> Iterator[pytest.MonkeyPatch]:
+    device.dali_gpu_count()  # CUDA reads the variable when this process first asks it something, and never again
+    with pytest.MonkeyPatch.context() as patch:
+        _hide_gpus(patch)
+        yield patch
+
+
+@pytest.fixture(autouse=True)
+def _gpu(request: pytest.FixtureRequest, _hidden_gpus: pytest.MonkeyPatch) -> Iterator[None]:
+    """Data sets are on the CPU wherever the tests run, but in those that are marked `gpu`."""
+    if not request.node.get_closest_marker("gpu"):
+        yield
+        return
+    _hidden_gpus.undo()
+    try:
+        if not device.dali_gpu_count():
+            pytest.skip("no GPU that DALI can use")
+        yield
+    finally:
+        _hide_gpus(_hidden_gpus)
+
+
 @pytest.fixture(params=["dali", "tfdata"])
 def engine(request: pytest.FixtureRequest) -> Any:
     return request.param
@@ -63,8 +91,3 @@ def imagenette(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         config = tfds.download.DownloadConfig(num_shards=2, compute_stats=tfds.download.ComputeStatsMode.SKIP)
         tfds.builder("imagenette/320px", data_dir=root / "data").download_and_prepare(download_config=config)
         yield root / "data"
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") and not device.dali_gpu_count():
-        pytest.skip("no GPU that DALI can use")

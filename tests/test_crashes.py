@@ -269,6 +269,53 @@ print('ALIVE')
     assert "ALIVE" in survive(folder, code)
 
 
+# What a GPU runs; on the CPU, where data sets do without the plugin, it has to be asked for.
+PLUGIN = """
+from tf_bridge.dali_engine import DALIEngine
+engine = DALIEngine(make(engine='dali')._source, 'cpu', 2)
+"""
+
+
+def test_the_plugin_gets_no_pipeline_that_cannot_be_built(folder: Path) -> None:
+    """It would abort the process when the iterator is made."""
+    code = f"""{PLUGIN}
+for shard in shards:
+    pathlib.Path(shard).unlink()
+expect(lambda: list(engine.epoch(0)), 'RuntimeError', 'Could not open file')
+"""
+    assert survive(folder, code).split() == ["RAISED"]
+
+
+def test_a_multi_device_iterator_over_the_plugin_s_data_can_be_torn_down(folder: Path) -> None:
+    """With the plugin's own options, the end of the second or third one that has handed out a batch is a SIGSEGV."""
+    code = f"""
+cpu = tf.config.list_physical_devices('CPU')[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+{PLUGIN}
+from tensorflow.python.data.ops.multi_device_iterator_ops import OwnedMultiDeviceIterator
+for _ in range(10):
+    it = OwnedMultiDeviceIterator(engine.epoch(0), devices=['/cpu:0', '/cpu:1'], source_device='/cpu:0')
+    it.get_next()
+    del it
+print('ALIVE')
+"""
+    assert "ALIVE" in survive(folder, code)
+
+
+def test_a_shard_that_is_cut_while_the_plugin_is_fed(folder: Path) -> None:
+    code = f"""{PLUGIN}
+import dataclasses
+source = make(engine='dali', shuffle='exact', batch_size=1)._source
+source = dataclasses.replace(source, plan=dataclasses.replace(source.plan, max_segments=4))
+it = iter(DALIEngine(source, 'cpu', 2).epoch(0))
+next(it)
+for shard in shards:
+    pathlib.Path(shard).write_bytes(b'')
+expect(lambda: list(it), 'has changed since it was scanned')
+"""
+    assert survive(folder, code).split() == ["RAISED"]
+
+
 def test_fit_under_a_one_device_strategy(folder: Path) -> None:
     code = """
 import keras

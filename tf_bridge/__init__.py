@@ -72,12 +72,8 @@ def _installed(*names: str) -> bool:
 # Importing only tells: `dali-tf doctor` is for installations that lack something.
 if not _installed("tensorflow"):
     _log.warning(_NO_TENSORFLOW)
-elif sys.platform == "linux" and not _installed("nvidia", "nvidia.dali", "nvidia.dali_tf_plugin"):  # elsewhere, none is
-    _log.warning(
-        "DALI or its TensorFlow plugin is not installed, so the tf.data engine does the work: "
-        "pip install nvidia-dali-cuda120==2.4.0 && "
-        "pip install --no-build-isolation --no-cache-dir nvidia-dali-tf-plugin-cuda120==2.4.0"
-    )
+elif sys.platform == "linux" and not _installed("nvidia", "nvidia.dali"):  # elsewhere, it is not
+    _log.warning("DALI is not installed, so the tf.data engine does the work: pip install nvidia-dali-cuda120==2.4.0")
 
 
 def check_installed() -> None:

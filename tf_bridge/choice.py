@@ -2,18 +2,21 @@
 
 import logging
 from functools import cache
+from importlib import import_module
 from typing import Literal, NamedTuple
 
 import tensorflow as tf
 
 from dali_pipe import ops
-from dali_pipe.device import DeviceName, resolve_device
+from dali_pipe.device import Device, DeviceName, resolve_device
 from dali_pipe.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
 EngineName = Literal["auto", "dali", "tfdata"]
 ENGINES = ("auto", "dali", "tfdata")
+_INSTALL = "pip install nvidia-dali-cuda120==2.4.0"
+_INSTALL_PLUGIN = "pip install --no-build-isolation --no-cache-dir nvidia-dali-tf-plugin-cuda120==2.4.0"
 
 
 class Choice(NamedTuple):
@@ -31,7 +34,8 @@ def choose(engine: EngineName, device: DeviceName, recipe: Recipe) -> Choice:
 
     Raises:
         ValueError: an argument is not one of its values, or the two contradict each other.
-        ImportError: DALI was asked for and cannot be loaded; says why and how to install it.
+        ImportError: DALI, or a GPU, was asked for and DALI, or the plugin that the GPU needs, cannot be loaded; says
+            why and how to install it.
         DeviceUnavailableError: a GPU was asked for and there is none.
     """
     if engine not in ENGINES:
@@ -42,17 +46,31 @@ def choose(engine: EngineName, device: DeviceName, recipe: Recipe) -> Choice:
         return _told(Choice("tfdata", "cpu", "the tf.data engine was asked for"))
     fault = dali_fault()
     if fault and (engine == "dali" or device == "gpu"):
-        raise ImportError(
-            f"DALI cannot be loaded ({fault}). Install it with its plugin: pip install nvidia-dali-cuda120==2.4.0 && "
-            "pip install --no-build-isolation --no-cache-dir nvidia-dali-tf-plugin-cuda120==2.4.0, "
-            'or use engine="tfdata".'
-        )
+        command = f"{_INSTALL} && {_INSTALL_PLUGIN}" if device == "gpu" else _INSTALL
+        raise ImportError(f'DALI cannot be loaded ({fault}). Install it: {command}, or use engine="tfdata".')
     if fault:
         return _told(Choice("tfdata", "cpu", f"DALI cannot be loaded: {fault}"))
-    resolved = resolve_device(device, framework_gpus=len(tf.config.list_physical_devices("GPU")))
+    resolved = dali_device(device)
     if engine == "auto" and resolved.kind == "cpu" and _resizes_slowly(recipe):
         return _told(Choice("tfdata", "cpu", f"{resolved.reason}; on the CPU tf.data resizes faster than DALI"))
     return _told(Choice("dali", resolved.kind, resolved.reason))
+
+
+def dali_device(device: DeviceName = "auto") -> Device:
+    """Settle the device for DALI: a GPU only if DALI, its plugin and TensorFlow can use it.
+
+    Raises:
+        ImportError: a GPU was asked for and the plugin cannot be loaded; says why and how to install it.
+        DeviceUnavailableError: a GPU was asked for and there is none.
+    """
+    resolved = resolve_device(device, framework_gpus=len(tf.config.list_physical_devices("GPU")))
+    if resolved.kind == "cpu" or (fault := plugin_fault()) is None:
+        return resolved
+    problem = f"DALI's TensorFlow plugin, which a GPU needs, cannot be loaded ({fault})"
+    if device == "gpu":
+        raise ImportError(f'{problem}. Install it: {_INSTALL_PLUGIN}, or use device="cpu".')
+    _warned(f"There is a GPU, but {problem}: {_INSTALL_PLUGIN}")
+    return Device("cpu", problem)
 
 
 def cuda_ordinal(gpu: int) -> int:
@@ -76,12 +94,27 @@ def _resizes_slowly(recipe: Recipe) -> bool:
 
 @cache
 def dali_fault() -> str | None:
-    """Why DALI and its plugin cannot be loaded, in one line; None if they can."""
+    """Why DALI cannot be loaded, in one line; None if it can."""
+    return _fault("nvidia.dali")
+
+
+@cache
+def plugin_fault() -> str | None:
+    """Why DALI's TensorFlow plugin, which only a GPU needs, cannot be loaded, in one line; None if it can."""
+    return _fault("nvidia.dali.plugin.tf")
+
+
+def _fault(module: str) -> str | None:
     try:
-        import nvidia.dali.plugin.tf  # noqa: F401
+        import_module(module)
     except Exception as error:  # ImportError without it; TensorFlow's NotFoundError where the plugin's ABI is another
         return str(error).strip().split("\n")[0] or type(error).__name__
     return None
+
+
+@cache
+def _warned(message: str) -> None:
+    log.warning("%s", message)
 
 
 @cache

@@ -10,7 +10,7 @@ import nvidia.dali.plugin.tf as dali_tf
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from dali_pipe import pipeline
+from dali_pipe import pipeline, reader
 from dali_pipe.geometry import Ints
 from dali_pipe.index_files import IndexFiles
 from dali_pipe.pipeline import INPUT, Kind
@@ -28,7 +28,7 @@ class DALIEngine:
 
     Args:
         source: what the epochs are.
-        device: "gpu" or "cpu".
+        device: "gpu", or "cpu" to try the same here; data sets run DALI on the CPU another way (`dali_host`).
         num_threads: DALI's own, on the CPU.
         gpu: which of TensorFlow's logical GPUs.
     """
@@ -41,8 +41,10 @@ class DALIEngine:
         self._index = IndexFiles(self._plan.records, self._plan.replicas)
 
     def epoch(self, epoch: int) -> tf.data.Dataset:
-        """One epoch, from the source's start on, read by DALI's own reader."""
+        """One epoch, from the source's start on."""
         source = self._source
+        if self._is_fed:
+            return self._dataset(pipeline.bytes_feed(source.lanes), self._rows(tf.constant(epoch, tf.int64)))
         order, tickets = source.epoch(epoch)
         # The tickets are cut from the whole epoch's, as MixUp's follow from where its batches begin.
         batches = tf.data.Dataset.from_tensor_slices(source.pad(tickets)[source.start :])
@@ -53,9 +55,12 @@ class DALIEngine:
         """Epoch `first` and all that follow, read by one pipeline.
 
         The index holds as many epochs as fit `MAX_REPEATED_RUNS`; after those the order comes round again, with new
-        draws.
+        draws. An order that is fed never does.
         """
         source = self._source
+        numbers = tf.data.Dataset.counter(tf.constant(first, tf.int64), tf.constant(1, tf.int64))
+        if self._is_fed:
+            return self._dataset(pipeline.bytes_feed(source.lanes), numbers.flat_map(graph(self._rows)))
         orders = [source.order(epoch) for epoch in range(first, first + self.held_epochs)]
 
         def tickets(epoch: int) -> NDArray[np.int64]:
@@ -66,8 +71,7 @@ class DALIEngine:
             rows.set_shape([source.steps, source.batch_size, source.lanes])
             return self._counted(tf.data.Dataset.from_tensor_slices(rows), epoch)
 
-        epochs = tf.data.Dataset.counter(tf.constant(first, tf.int64), tf.constant(1, tf.int64))
-        return self._read(orders, epochs.flat_map(graph(batches)))
+        return self._read(orders, numbers.flat_map(graph(batches)))
 
     @property
     def held_epochs(self) -> int:
@@ -77,21 +81,48 @@ class DALIEngine:
         runs = len(self._plan.segments or self._plan)
         return max(1, MAX_REPEATED_RUNS // runs)
 
-    def _counted(self, tickets: tf.data.Dataset, epoch: tf.Tensor) -> tf.data.Dataset:
-        """The same tickets; on the GPU they tell the counter when the second batch is handed out.
+    @property
+    def _is_fed(self) -> bool:
+        """Whether Python reads the images: for a permutation of more records than the reader can have files for."""
+        return self._plan.shuffle == "exact" and len(self._plan) > self._plan.max_segments
+
+    def _rows(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        """What `pipeline.bytes_feed` takes of an epoch, batch by batch."""
+
+        def row(step: tf.Tensor) -> tf.Tensor:
+            rows = tf.numpy_function(guarded(self._batch_rows), [epoch, step], tf.uint8, stateful=False)
+            rows.set_shape([None, None])
+            return rows
+
+        steps = tf.data.Dataset.range(self._source.start, self._source.steps)
+        return self._counted(steps.map(graph(row), num_parallel_calls=2).prefetch(2), epoch)
+
+    def _batch_rows(self, epoch: int, step: int) -> NDArray[np.uint8]:
+        """A batch's rows `(b, widest)`: length of the image, ticket, image, and zeros up to the batch's widest."""
+        places, tickets = self._source.batch(int(epoch), int(step))
+        images = reader.read_images(self._plan.records, places)
+        lengths = [len(image) for image in images]
+        head = np.column_stack([lengths, tickets]).view(np.uint8)
+        rows = np.zeros((len(images), head.shape[1] + max(lengths)), np.uint8)
+        rows[:, : head.shape[1]] = head
+        for row, image in zip(rows, images, strict=True):
+            row[head.shape[1] :][: len(image)] = image
+        return rows
+
+    def _counted(self, batches: tf.data.Dataset, epoch: tf.Tensor) -> tf.data.Dataset:
+        """The same batches for the plugin; they tell the counter when the second one is handed out.
 
         Nothing may follow a dataset on the GPU, so what goes in is counted: the plugin asks for `PREFETCH` batches when
-        an iterator is made, and for one more each time it hands one out.
+        an iterator is made, and for one more each time it hands one out. (In an epoch of three batches or fewer, the
+        last of them is asked for sooner.)
         """
-        if self._device == "cpu":
-            return tickets  # whoever runs it there sees what is handed out
-        at = min(PREFETCH, self._source.left - 1)
+        at = min(PREFETCH + 1, self._source.left - 1)
 
         def pass_on(step: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
             (rows,) = telling([rows], step == at, self._source.counter.begun, epoch)
             return rows
 
-        return tickets.enumerate().map(graph(pass_on))
+        return batches.enumerate().map(graph(pass_on))
 
     def _read(self, orders: list[Ints], tickets: tf.data.Dataset) -> tf.data.Dataset:
         """DALI's reader along epochs, each filled up to full batches by repeating its last record."""
@@ -101,7 +132,7 @@ class DALIEngine:
         feed = pipeline.native_feed(shards, index, self._plan.records.schema.image_key, padded)
         return self._dataset(feed, tickets)
 
-    def _dataset(self, feed: pipeline.Feed, tickets: tf.data.Dataset) -> tf.data.Dataset:
+    def _dataset(self, feed: pipeline.Feed, batches: tf.data.Dataset) -> tf.data.Dataset:
         """A DALIDataset over a pipeline that is known to build."""
         source, recipe = self._source, self._plan.recipe
         pipe = pipeline.build(
@@ -115,11 +146,11 @@ class DALIEngine:
         )
         size = source.batch_size if source.drop_remainder else None
         if self._device == "gpu":
-            tickets = tickets.apply(tf.data.experimental.copy_to_device(self._placement))
+            batches = batches.apply(tf.data.experimental.copy_to_device(self._placement))
         with tf.device(self._placement):
             wrapped = dali_tf.experimental.DALIDatasetWithInputs(
                 pipeline=pipe,
-                input_datasets={INPUT: dali_tf.experimental.Input(tickets, batch=True)},
+                input_datasets={INPUT: dali_tf.experimental.Input(batches, batch=True)},
                 batch_size=source.batch_size,  # these three silently replace the pipeline's own
                 num_threads=self._threads,
                 device_id=self._device_id,

@@ -1,8 +1,8 @@
 """DALI on the CPU, run from Python: bytes go in and tensors come out, and neither is copied.
 
 The same pipelines serve epoch after epoch, in any order, as nothing of an epoch is in their graph: Python reads the
-encoded images of a batch and hands them over with their tickets. Nothing has to be built when an epoch begins, and what is
-wrong with a shard or an image is a Python exception.
+encoded images of a batch and hands them over with their tickets. Nothing has to be built when an epoch begins, and what
+is wrong with a shard or an image is a Python exception.
 """
 
 import itertools

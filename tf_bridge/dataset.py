@@ -154,14 +154,29 @@ class ImageDataset(tf.data.Dataset):
         rest = source.rest(int(epoch), int(step))
         return ImageDataset(rest, self._choice, self.num_threads, self._outcome, gpu=self._gpu)
 
+    def prefetch(self, buffer_size: Any, name: str | None = None) -> tf.data.Dataset:
+        """As of any data set. On a GPU a peek at one batch counts as an epoch then, as more are taken ahead."""
+        if self._on_gpu is None:
+            return super().prefetch(buffer_size, name=name)
+        return _FollowingGPU(self).prefetch(buffer_size, name=name)
+
+    def with_options(self, options: tf.data.Options, name: str | None = None) -> tf.data.Dataset:
+        """As of any data set."""
+        if self._on_gpu is None:
+            return super().with_options(options, name=name)
+        return _FollowingGPU(self).with_options(options, name=name)
+
     def __iter__(self) -> Iterator[Any]:
         """An iterator over one epoch, or over all that follow with `repeat=True`."""
+        return iter(self._next())
+
+    def _next(self) -> tf.data.Dataset:
+        """What an iterator made now runs."""
         self.records.check_unchanged()  # here, where it is a Python exception still
         if self._on_gpu is None:
-            return iter(self._untuned)
+            return self._untuned
         with tf.device("/cpu:0"):  # a strategy asks in the scope of a GPU; what belongs there says so
-            batches = (self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch)
-        return iter(batches)
+            return (self._on_gpu.endless if self._source.repeat else self._on_gpu.epoch)(self.epoch)
 
     def __repr__(self) -> str:
         shape = (self.batch_size, *self.recipe.output_shape)
@@ -169,6 +184,50 @@ class ImageDataset(tf.data.Dataset):
             f"<ImageDataset: {len(self.records)} records, {len(self)} batches of {shape} {self.recipe.dtype}, "
             f"engine={self.engine!r}, device={self.device!r}, seed={self.seed}>"
         )
+
+
+_Change = Callable[[tf.data.Dataset], tf.data.Dataset]
+
+
+class _FollowingGPU(tf.data.Dataset):
+    """What may follow a data set on a GPU, done to each of its epochs; in a graph it would follow one of them for ever.
+
+    Args:
+        images: the data set.
+        change: what follows.
+    """
+
+    def __init__(self, images: ImageDataset, change: _Change = lambda batches: batches):
+        self._images, self._change = images, change
+        self._once = change(images._batches)
+        super().__init__(self._once._variant_tensor)
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self._once]  # which has the options
+
+    @property
+    def element_spec(self) -> Any:
+        return self._images.element_spec
+
+    def cardinality(self) -> tf.Tensor:
+        return self._images.cardinality()
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def prefetch(self, buffer_size: Any, name: str | None = None) -> tf.data.Dataset:
+        return self._and(lambda batches: batches.prefetch(buffer_size, name=name))
+
+    def with_options(self, options: tf.data.Options, name: str | None = None) -> tf.data.Dataset:
+        return self._and(lambda batches: batches.with_options(options, name=name))
+
+    def _and(self, change: _Change) -> "_FollowingGPU":
+        return _FollowingGPU(self._images, lambda batches: change(self._change(batches)))
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._images._next()
+        with tf.device(batches._variant_tensor.device):  # that GPU, which need not be the first
+            return iter(self._change(batches))
 
 
 def _gpu_engine(source: Source, num_threads: int, gpu: int) -> "DALIEngine":

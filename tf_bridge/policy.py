@@ -53,7 +53,8 @@ def apply(records: Records, on_error: OnError, max_bad: float, *, engine: str, e
 
     Args:
         records: the view.
-        on_error: "raise" leaves everything to the engine. "skip" leaves bad records out. "repair" replaces the image
+        on_error: "raise" leaves the view as it is: images that do not look whole, and that DALI cannot decode, are an
+            error here, other damage when its batch comes. "skip" leaves bad records out. "repair" replaces the image
             where some decoder reads it, and leaves out the rest.
         max_bad: most that may be left out, as a fraction of the view.
         engine: "dali" or "tfdata".

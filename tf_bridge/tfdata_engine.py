@@ -1,4 +1,7 @@
-"""A recipe in plain tf.data: the reference in parity tests, the baseline in benchmarks, the fallback without DALI."""
+"""A recipe in plain tf.data: the reference in parity tests, and the engine where there is no DALI.
+
+Without a GPU `auto` takes it for recipes that resize, too, which DALI is slow at on the CPU.
+"""
 
 import itertools
 import queue
