@@ -74,10 +74,11 @@ class Mix:
 
 @dataclass(frozen=True)
 class MixUp(Mix):
-    """Blend whole images and labels: `λ · x + (1 − λ) · partner` (Zhang et al., 2017), rounded to whole grey levels.
+    """Blend whole images and labels: `λ · x + (1 − λ) · partner` (Zhang et al., 2017).
 
-    The partner of an image is the one before it in the batch, of the first the last; one `λ` a batch, from
-    Beta(alpha, alpha), as `torchvision.transforms.v2.MixUp` has it.
+    Images are rounded to whole grey levels, halves up; labels are float32. The partner of an image is the one before it
+    in the batch, of the first the last; one `λ` a batch, from Beta(alpha, alpha), as `torchvision.transforms.v2.MixUp`
+    has it. Done in the pipeline, on every engine; no Keras layer is involved.
 
     Args:
         alpha: of the Beta distribution.
@@ -96,8 +97,10 @@ class MixUp(Mix):
 class CutMix(Mix):
     """Paste a rectangle of the partner, and blend the labels by area (Yun et al., 2019).
 
-    The rectangle has a uniform centre and `1 − λ` of the area, cut at the image's edge; `λ` is then the share that is
-    left, as in `torchvision.transforms.v2.CutMix`. Partner and `λ` as for `MixUp`.
+    With `h = floor(√(1 − λ) / 2 · height)` the rectangle's rows go from `y − h` to `y + h`, the latter excluded, about
+    `y = floor(u · height)`, and its columns likewise; it is cut at the image's edge. Labels are blended as by `MixUp`
+    with the share that is left, `1 − rectangle / image`, as in `torchvision.transforms.v2.CutMix`. Partner and `λ` as
+    for `MixUp`. Done in the pipeline, on every engine; no Keras layer is involved.
 
     Args:
         alpha: of the Beta distribution.

@@ -1,4 +1,7 @@
-"""Ops on colours. As in `ops.py`, the docstring is the definition."""
+"""Ops on colours. As in `ops.py`, the docstring is the definition.
+
+All compute in float32, round once at their end, halves up, and clip to 0-255.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,7 +35,7 @@ class _Ranged(Op):
 
 @dataclass(frozen=True)
 class RandomBrightness(_Ranged):
-    """Add one value to all channels: `x + round(255 · f)`, clipped to 0-255.
+    """Add one value to all channels: `x + round(255 · f)`, halves up, clipped to 0-255.
 
     Args:
         lower: smallest `f`, a fraction of the whole range; −1 to 1. `tf.image.random_brightness(d)` is (−d, d).
@@ -51,7 +54,10 @@ class RandomBrightness(_Ranged):
 
 @dataclass(frozen=True)
 class RandomContrast(_Ranged):
-    """Stretch about each channel's mean over the image: `(x − mean) · f + mean`, as `tf.image.adjust_contrast`.
+    """Stretch about each channel's mean over the image: `(x − mean) · f + mean`, rounded and clipped to 0-255.
+
+    The mean is not rounded, and is of the image as the op meets it: after a crop, the crop's. As
+    `tf.image.adjust_contrast`.
 
     Args:
         lower: smallest `f`; 1 leaves the image as it is.
@@ -84,9 +90,9 @@ class ColorMatrix(Op):
 
 @dataclass(frozen=True)
 class RandomSaturation(_Ranged, ColorMatrix):
-    """Blend with the pixel's grey `g = 0.299 R + 0.587 G + 0.114 B`: `g + (x − g) · f`, as torchvision does.
+    """Blend with the pixel's grey `g = 0.299 R + 0.587 G + 0.114 B`: `g + (x − g) · f`, rounded and clipped to 0-255.
 
-    (`tf.image.adjust_saturation` scales HSV's saturation, another function.)
+    `g` is not rounded. As torchvision does. (`tf.image.adjust_saturation` scales HSV's saturation, another function.)
 
     Args:
         lower: smallest `f`; 0 is grey, 1 leaves the image as it is.
@@ -109,10 +115,17 @@ class RandomSaturation(_Ranged, ColorMatrix):
 class RandomHue(_Ranged, ColorMatrix):
     """Turn the colours about the grey axis in YIQ, by `f` of a full turn; luma `Y` stays.
 
-    (`tf.image.adjust_hue` and torchvision turn HSV's hue, another function.)
+    With `a = 2π · f`, `I' = I cos a − Q sin a` and `Q' = I sin a + Q cos a`, where
+
+        Y = 0.299 R + 0.587 G + 0.114 B
+        I = 0.596 R − 0.274 G − 0.322 B
+        Q = 0.211 R − 0.523 G + 0.312 B
+
+    Back to RGB by the inverse of that matrix, rounded and clipped to 0-255. (`tf.image.adjust_hue` and torchvision turn
+    HSV's hue, another function, and the other way round.)
 
     Args:
-        lower: smallest `f`, in turns; −0.5 to 0.5.
+        lower: smallest `f`, in turns; −0.5 to 0.5. Positive turns red towards blue, blue towards green.
         upper: largest `f`.
     """
 
@@ -133,7 +146,7 @@ class RandomHue(_Ranged, ColorMatrix):
 
 @dataclass(frozen=True)
 class Grayscale(ColorMatrix):
-    """All three channels become `0.299 R + 0.587 G + 0.114 B` (ITU-R BT.601)."""
+    """All three channels become `0.299 R + 0.587 G + 0.114 B` (ITU-R BT.601), rounded to a whole grey level."""
 
     def matrices(self, u: Floats) -> Floats:
         """The same for every image."""

@@ -146,8 +146,10 @@ class Crop(Sized):
 class RandomCrop(Crop):
     """A crop at a uniform position: `y = floor(u · (height − size + 1))`, `x` likewise.
 
-    An image smaller than the crop gives its largest centred window of the crop's aspect, resized to the crop (linear,
-    no antialias), as `keras.layers.CenterCrop` does. (`keras.layers.RandomCrop` stretches such images.)
+    An image smaller than the crop on either side gives its largest centred window of the crop's aspect, of height
+    `min(height, floor(width · crop height / crop width))` and of width likewise, at `floor((height − its height) / 2)`,
+    which is resized to the crop as `Resize` does it, without antialias. So does `keras.layers.CenterCrop`
+    (`keras.layers.RandomCrop` stretches such images.)
 
     Args:
         size: pixels of the square's side, or `(height, width)`.
@@ -162,7 +164,7 @@ class RandomCrop(Crop):
 
 @dataclass(frozen=True)
 class CenterCrop(Crop):
-    """The centred crop, `y = floor((height − size) / 2)`; smaller images as for `RandomCrop`.
+    """The centred crop, `y = floor((height − size) / 2)`, `x` likewise; smaller images as for `RandomCrop`.
 
     Args:
         size: pixels of the square's side, or `(height, width)`.
@@ -175,15 +177,18 @@ class CenterCrop(Crop):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Crop):
-    """A window of random area and aspect, resized to `size` (linear; rounded to whole grey levels).
+    """A window of random area and aspect, resized to `size` as `Resize` does it, and rounded to whole grey levels.
 
-    Follows `torchvision.transforms.RandomResizedCrop`: see `geometry.resized_crop_window`.
+    Follows `torchvision.transforms.RandomResizedCrop`: ten tries of an area `a` (uniform in `scale`, a fraction of the
+    image's) and an aspect `r` (width / height, uniform in the logarithm over `ratio`), for a window of
+    `round(√(a / r))` rows and `round(√(a · r))` columns, halves up. The first that the image holds is cut at a uniform
+    position, as by `RandomCrop`; if none, the largest centred window whose aspect lies in `ratio`.
 
     Args:
         size: pixels of the result's side, or `(height, width)`.
         scale: smallest and largest fraction of the image's area.
         ratio: smallest and largest width / height.
-        antialias: filter before shrinking. Off by default, as in `tf.image.resize`.
+        antialias: as for `Resize`.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
@@ -203,11 +208,16 @@ class RandomResizedCrop(Crop):
 
 @dataclass(frozen=True)
 class Resize(Sized):
-    """Resize to a fixed size, not keeping the aspect (linear; rounded to whole grey levels).
+    """Resize to a fixed size, not keeping the aspect.
+
+    The centre of row `i` is at `(i + 0.5) · height before / height after − 0.5` among the centres of the rows before,
+    columns likewise. The value is linear between the neighbouring centres, and the edge's beyond the last; it is
+    rounded to a whole grey level once, after both directions.
 
     Args:
         size: pixels of the square's side, or `(height, width)`.
-        antialias: filter before shrinking. Off by default, as in `tf.image.resize` and `keras.layers.Resizing`.
+        antialias: where it shrinks, a mean weighted by a triangle that reaches `before / after` pixels to either side,
+            instead of one pixel. Off by default, as in `tf.image.resize` and `keras.layers.Resizing`.
     """
 
     antialias: bool = False
@@ -221,9 +231,11 @@ class Resize(Sized):
 class ResizeShorter(Op):
     """Resize so that the shorter side has `size` pixels, the longer `floor(size · longer / shorter)`.
 
+    Linear, and rounded to whole grey levels, as `Resize` does it.
+
     Args:
         size: pixels of the shorter side after the resize.
-        antialias: filter before shrinking. Off by default.
+        antialias: as for `Resize`.
     """
 
     size: int
@@ -255,10 +267,13 @@ class RandomFlip(Op):
     Args:
         horizontal: probability of being mirrored left to right, 0 to 1.
         vertical: probability of being mirrored top to bottom, 0 to 1.
+        joint: draw one `u` for both, as `keras.layers.RandomFlip()`: of equal probabilities, a turn by 180 degrees or
+            nothing. Off by default: one for each.
     """
 
     horizontal: float = 0.5
     vertical: float = 0.0
+    joint: bool = False
     words: ClassVar[int] = 2
     lanes: ClassVar[int] = 2
 
@@ -268,12 +283,13 @@ class RandomFlip(Op):
 
     def parameters(self, sizes: Ints, u: Floats) -> tuple[Ints, Ints]:
         """1 where mirrored left to right, 1 where mirrored top to bottom, `(n, 2)`."""
+        u = u[:, :1] if self.joint else u
         return (u < [self.horizontal, self.vertical]).astype(np.int64), sizes
 
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """Add a border of one grey level.
+    """Add a border of one grey level; the pixels inside stay as they are.
 
     Args:
         size: pixels on every side; or `(vertical, horizontal)`; or `((top, bottom), (left, right))`, as
@@ -317,7 +333,8 @@ class RandomRotation(Op):
     """Turn about the centre by a uniform angle, keeping the size.
 
     A pixel whose centre is `(x, y)` from the image's centre (y downwards) takes the value at
-    `(x cos a − y sin a, x sin a + y cos a)`, linear between pixel centres; what lies outside is `fill`.
+    `(x cos a − y sin a, x sin a + y cos a)`, linear between pixel centres and rounded to a whole grey level. All pixels
+    outside the image are `fill`, so that its outermost pixels blend into it.
 
     Args:
         lower: smallest angle in degrees; positive is counter-clockwise, as in Keras and torchvision.
@@ -345,9 +362,10 @@ class RandomRotation(Op):
 class RandomErasing(Op):
     """Paint a random rectangle with one grey level.
 
-    Follows `torchvision.transforms.RandomErasing`: ten tries of an area (uniform in `scale`, a fraction of the image's)
-    and an aspect (height / width, uniform in the logarithm over `ratio`); the first that is smaller than the image is
-    painted at a uniform position, and none if none is.
+    Follows `torchvision.transforms.RandomErasing`: ten tries of an area `a` (uniform in `scale`, a fraction of the
+    image's) and an aspect `r` (height / width, uniform in the logarithm over `ratio`), for a rectangle of
+    `round(√(a · r))` rows and `round(√(a / r))` columns, halves up. The first that is smaller than the image on both
+    sides is painted at a uniform position (`y = floor(u · (height − its height + 1))`), and none if none is.
 
     Args:
         probability: of being tried, 0 to 1.
@@ -377,7 +395,7 @@ class RandomErasing(Op):
 
 @dataclass(frozen=True)
 class Normalize(Op):
-    """Subtract the mean and divide by the deviation: `(x − mean) · (1 / std)`, in float32.
+    """Subtract the mean, divide by the deviation: `(x − mean) · (1 / std)`, each step in float32; nothing is clipped.
 
     Args:
         mean: of each channel, red first, in units of 0-255.

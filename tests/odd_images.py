@@ -47,6 +47,13 @@ def turned(orientation: int, image: Image.Image | None = None) -> bytes:
     return encode(image or picture(), exif=exif.tobytes())
 
 
+def without_table(image: bytes = PLAIN) -> bytes:
+    """Whole from outside, but without a quantization table, which no decoder can do without."""
+    table = image.index(b"\xff\xdb")
+    length = int.from_bytes(image[table + 2 : table + 4], "big")
+    return image[:table] + image[table + 2 + length :]
+
+
 def _flipped_bits() -> bytes:
     """Damage inside the entropy-coded scan, which decoders conceal."""
     damaged = bytearray(PLAIN)

@@ -74,11 +74,16 @@ def linear(x: Image, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return np.asarray(top * (1 - fy) + bottom * fy)
 
 
-def resize(x: Image, height: int, width: int) -> Image:
-    """Linear, no antialias: output pixel centres mapped into the input."""
+def resized(x: Image, height: int, width: int) -> np.ndarray:
+    """Linear, no antialias: output pixel centres mapped into the input. Not rounded."""
     rows = (np.arange(height) + 0.5) * x.shape[0] / height - 0.5
     columns = (np.arange(width) + 0.5) * x.shape[1] / width - 0.5
-    return grey_levels(linear(x, *np.broadcast_arrays(rows[:, None], columns[None, :])))
+    return linear(x, *np.broadcast_arrays(rows[:, None], columns[None, :]))
+
+
+def resize(x: Image, height: int, width: int) -> Image:
+    """The same in whole grey levels."""
+    return grey_levels(resized(x, height, width))
 
 
 def _crop(x: Image, op: ops.Op, t: np.ndarray) -> Image:

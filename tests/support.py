@@ -78,6 +78,15 @@ def write_shards(
     ]
 
 
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
 def run_forked(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Like `run_python`, in a fork of a process that has TensorFlow and DALI imported, which takes seconds each time.
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 
 from dali_pipe.ops import Normalize
 from dali_pipe.recipe import Recipe
@@ -40,7 +41,7 @@ class Preprocess(keras.layers.Layer):
 
     def call(self, images: Any) -> Any:
         """Normalised images in the compute dtype."""
-        mean, scale = (keras.ops.convert_to_tensor(v, "float32") for v in (self.mean, [1 / s for s in self.std]))
+        mean, scale = np.array(self.mean, np.float32), 1 / np.array(self.std, np.float32)  # as the engines have them
         return keras.ops.cast((keras.ops.cast(images, "float32") - mean) * scale, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:

@@ -93,12 +93,14 @@ def _resizing(layer: Any, met: _Met) -> Op:
 
 
 def _random_flip(layer: Any, met: _Met) -> Op:
-    if layer.mode not in ("horizontal", "vertical"):
-        raise ValueError(
-            '`mode` must be "horizontal" or "vertical". "horizontal_and_vertical" draws once, and turns an image by '
-            f"180 degrees or not at all; two layers, one of each mode, draw twice. Received: mode={layer.mode!r}"
-        )
-    return ops.RandomFlip(**{"horizontal": 0.0, "vertical": 0.0, layer.mode: 0.5})
+    flips = {
+        "horizontal": ops.RandomFlip(0.5, 0.0),
+        "vertical": ops.RandomFlip(0.0, 0.5),
+        "horizontal_and_vertical": ops.RandomFlip(0.5, 0.5, joint=True),  # Keras draws once for both
+    }
+    if layer.mode not in flips:  # Keras takes any, and flips nothing then
+        raise ValueError(f"`mode` must be one of {', '.join(map(repr, flips))}. Received: mode={layer.mode!r}")
+    return flips[layer.mode]
 
 
 def _zero_padding(layer: Any, met: _Met) -> Op:
@@ -106,7 +108,7 @@ def _zero_padding(layer: Any, met: _Met) -> Op:
 
 
 def _random_rotation(layer: Any, met: _Met) -> Op:
-    _require(layer, "fill_mode", "constant")
+    _require(layer, "fill_mode", "constant", ", as no op mirrors or repeats what lies at the edge")
     _require(layer, "interpolation", "bilinear")
     lower, upper = layer.factor
     return ops.RandomRotation(360.0 * lower, 360.0 * upper, met.level(layer.fill_value))
@@ -244,8 +246,8 @@ def from_keras(layers: Layers, *, dtype: DType = "float32", **recipe_options: An
     the layers'. Images are uint8 between ops, so a layer that computes is exact but for rounding,
     half a grey level:
 
-    - `CenterCrop`, `RandomFlip` in one direction, `ZeroPadding2D`: the same pixels; an image smaller than the
-      `CenterCrop` is resized, as in Keras.
+    - `CenterCrop`, `RandomFlip`, `ZeroPadding2D`: the same pixels; an image smaller than the `CenterCrop` is resized,
+      as in Keras. `RandomFlip()`, of both directions, turns an image by 180 degrees or not at all, as Keras draws once.
     - `RandomCrop`: a window by the same law where the image is larger than the crop on both sides. Where a side is
       equal, Keras cuts at the centre; of an image that is smaller it stretches a part. The op `RandomCrop` draws, and
       resizes the largest centred window of the crop's aspect.

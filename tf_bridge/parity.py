@@ -1,6 +1,6 @@
 """One epoch through every engine, image by image against plain tf.data, the recipe's ops added one at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -111,6 +111,7 @@ def compare(
     num_threads: int | None = None,
     keep: int = 3,
     against: Sequence[Engine] | None = None,
+    tick: Callable[[int], object] = lambda count: None,
 ) -> list[Row]:
     """Run a shuffled epoch through every engine, for each layer of the recipe.
 
@@ -123,6 +124,7 @@ def compare(
         num_threads: CPU threads of an engine; None is one for each core.
         keep: the worst images that each row keeps.
         against: the engines to hold against tf.data; None is all there are.
+        tick: called with so many images as were compared meanwhile; each is, once a layer.
 
     Raises:
         ImportError: there is no engine to compare.
@@ -146,13 +148,15 @@ def compare(
             for engine in (REFERENCE, *chosen)
         ]
         tallies = [_Tally(keep) for _ in chosen]
-        _run(datasets, epoch, tallies)
+        _run(datasets, epoch, tallies, tick)
         allowed = bound(layer.recipe, records.sizes(recipe.exif))
         rows += [tally.row(layer, engine, allowed) for tally, engine in zip(tallies, chosen, strict=True)]
     return rows
 
 
-def _run(datasets: Sequence[ImageDataset], epoch: int, tallies: "Sequence[_Tally]") -> None:
+def _run(
+    datasets: Sequence[ImageDataset], epoch: int, tallies: "Sequence[_Tally]", tick: Callable[[int], object]
+) -> None:
     """Let the first dataset's epoch and the others' run side by side, a tally for each of the others."""
     reference = datasets[0]
     ids = iter(reference.records.ids[Plan(reference.records, reference.recipe, reference.seed).order(epoch)])
@@ -162,6 +166,7 @@ def _run(datasets: Sequence[ImageDataset], epoch: int, tallies: "Sequence[_Tally
         of_batch = [int(next(ids)) for _ in right[1]]
         for tally, other in zip(tallies, others, strict=True):
             tally.add(of_batch, right, other)
+        tick(len(of_batch))
 
 
 Batch = tuple[NDArray[Any], NDArray[Any]]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from dali_pipe.records import Records
 from tf_bridge import cli_data, parity
 from tf_bridge.columns import columns
 from tf_bridge.parity import Row
+from tf_bridge.parity_layers import layers
 from tf_bridge.parity_sheet import draw, percent
 
 WORST = 3  # images drawn for each row
@@ -22,7 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     everything, _ = cli_data.open_records(arguments)
     records = spread(everything, arguments.count)
     options = {"seed": arguments.seed, "epoch": arguments.epoch, "num_threads": arguments.threads}
-    rows = parity.compare(records, recipe, keep=WORST, **options)
+    total = len(records) * len(layers(recipe))
+    with tqdm(total=total, desc="Comparing", unit=" images", leave=False, disable=None) as bar:
+        rows = parity.compare(records, recipe, keep=WORST, tick=bar.update, **options)
     title = f"{arguments.data or 'embedded data set'}, {arguments.recipe} {arguments.size}, {recipe.dtype}"
     details = (
         f"{len(records)} of {len(everything)} images, seed {arguments.seed}, epoch {arguments.epoch}; "

@@ -16,11 +16,13 @@ _ROUNDING: tuple[type[Op], ...] = (
     ops.Resize,
     ops.ResizeShorter,
     ops.RandomRotation,
-    color_ops.RandomBrightness,
     color_ops.RandomContrast,
     color_ops.ColorMatrix,
 )
-_ANTIALIASED = 9  # grey levels: the two filters are not the same code
+# Grey levels, of an antialiased resize: DALI repeats the outermost pixels for the part of the filter that is beyond the
+# edge, TensorFlow goes without that part. It is an eighth of the filter in the outermost row and column, 15/64 in a
+# corner; all other pixels are within one.
+_ANTIALIASED = 255 * 15 // 64 + 1
 _FLOATS_ALIKE = 1e-6  # float32 with ImageNet's statistics; other types and statistics need more
 
 
