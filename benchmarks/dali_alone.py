@@ -20,9 +20,11 @@ def graph(feed: Any, recipe: dp.Recipe, check: Check, undersized: frozenset[int]
     if check.device == "cpu" or (check.decoder == "whole" and check.hw_decoder_load is None):
         return pipeline.graph(feed, recipe, check.device, undersized)
     with mock.patch.object(pipeline, "_decode", _decoder(check)):
-        if check.decoder != "region":
+        if check.decoder not in ("region", "alone"):
             return pipeline.graph(feed, recipe, "gpu", undersized)
         encoded, ticket = feed()
+        if check.decoder == "alone":
+            return pipeline._decode(encoded, recipe, "gpu"), pipeline._label(ticket, recipe).gpu()
         window = pipeline.Lanes(ticket, 2, "gpu")
         image = pipeline._finish(pipeline._decode(encoded, recipe, "gpu", window), recipe)
         return image, pipeline._label(ticket, recipe).gpu()

@@ -7,7 +7,8 @@ from typing import Literal
 import dali_pipe as dp
 from dali_pipe.device import dali_gpu_count
 
-Decoder = Literal["whole", "region", "on the CPU"]
+Kind = Literal["parity", "speed", "torchvision", "pipeline", "fit"]
+Decoder = Literal["whole", "region", "on the CPU", "alone"]
 HARDWARE_LOADS, THREADS = (0.0, 0.25, 0.5, 0.75, 1.0), (1, 2, 4, 8, 16)
 
 
@@ -16,24 +17,27 @@ class Check:
     """One case.
 
     Attributes:
-        kind: what is asked: "parity", "speed", "torchvision" or "fit".
+        kind: what is asked: "parity" and "speed" of DALI alone; "torchvision" of its decoder; "pipeline" is a data set
+            in TensorFlow, "fit" a model that trains on ours.
         name: for people.
         needs: what must be there: "gpu", "tensorflow", "torchvision".
         recipe: a name in `recipes`.
         dtype: of the batches.
         device: that DALI runs on.
+        pipeline: of kind "pipeline": the module in `benchmarks.pipelines`.
         decoder: on the GPU: "whole" is the product's; "region" decodes only the crop's window there; "on the CPU"
-            leaves the decoder out of a comparison.
+            leaves the decoder out of a comparison; "alone" leaves out all but the decoder.
         hw_decoder_load: share of the images that go to the hardware decoder; None is DALI's choice.
         threads: of DALI, on the CPU; None is one for each core, 16 at most.
     """
 
-    kind: Literal["parity", "speed", "torchvision", "fit"]
+    kind: Kind
     name: str
     needs: tuple[str, ...] = ()
     recipe: str = "crop"
     dtype: Literal["uint8", "float16", "float32"] = "uint8"
     device: Literal["cpu", "gpu"] = "gpu"
+    pipeline: Literal["", "tuned", "ours"] = ""
     decoder: Decoder = "whole"
     hw_decoder_load: float | None = None
     threads: int | None = None
@@ -41,7 +45,16 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all cases share: the records, the crop's side, records a batch, and the seconds a speed is measured for."""
+    """What all cases share.
+
+    Attributes:
+        data: a glob of TFRecord files.
+        size: pixels of the crop's side.
+        batch_size: images; fewer where there are fewer records.
+        seconds: that a speed is measured for.
+        width: channels of the first stage of the model in `fit`.
+        steps: of an epoch of `fit`.
+    """
 
     data: str
     size: int = 224
@@ -49,6 +62,16 @@ class Setting:
     seconds: float = 4.0
     width: int = 64
     steps: int = 60
+
+
+# What the goals are about: `gpu_goals` finds them by kind and name.
+_GPU = ("gpu",)
+DALI_ALONE = Check(kind="speed", name="gpu uint8", needs=_GPU)
+DECODER = Check(kind="speed", name="gpu, decoder alone", needs=_GPU, decoder="alone")
+NVJPEG = Check(kind="torchvision", name="torchvision's nvJPEG", needs=("gpu", "torchvision"))
+TUNED = Check(kind="pipeline", name="tuned tf.data", needs=("tensorflow",), device="cpu", pipeline="tuned")
+OURS = Check(kind="pipeline", name="ours on the GPU", needs=("gpu", "tensorflow"), pipeline="ours")
+FIT = Check(kind="fit", name="ResNet-18, ours on the GPU", needs=("gpu", "tensorflow"))
 
 
 def recipes(size: int) -> dict[str, dp.Recipe]:
@@ -82,26 +105,28 @@ def recipes(size: int) -> dict[str, dp.Recipe]:
 
 def checks() -> list[Check]:
     """All cases, the most important first."""
-    gpu = ("gpu",)
     speeds = [
-        Check(kind="speed", name=f"{device} {dtype}", needs=gpu if device == "gpu" else (), device=device, dtype=dtype)
+        Check(kind="speed", name=f"{device} {dtype}", needs=_GPU if device == "gpu" else (), device=device, dtype=dtype)
         for device in ("gpu", "cpu")
         for dtype in ("uint8", "float16", "float32")
     ]
     return [
-        Check(kind="parity", name="crop, decoded on each device", needs=gpu),
-        Check(kind="parity", name="crop and normalise, float32", needs=gpu, dtype="float32", decoder="on the CPU"),
+        Check(kind="parity", name="crop, decoded on each device", needs=_GPU),
+        Check(kind="parity", name="crop and normalise, float32", needs=_GPU, dtype="float32", decoder="on the CPU"),
         *speeds,
-        Check(kind="speed", name="gpu uint8, region decode", needs=gpu, decoder="region"),
-        Check(kind="parity", name="crop, region decode", needs=gpu, decoder="region"),
-        Check(kind="speed", name="gpu uint8, random resized crop", needs=gpu, recipe="RandomResizedCrop"),
-        *(Check(kind="speed", name=f"hardware decoder {x:.0%}", needs=gpu, hw_decoder_load=x) for x in HARDWARE_LOADS),
-        *(Check(kind="speed", name=f"{n} threads", needs=gpu, threads=n) for n in THREADS),
-        Check(kind="torchvision", name="torchvision's nvJPEG", needs=("gpu", "torchvision")),
-        Check(kind="fit", name="ResNet-18, ours on the GPU", needs=("gpu", "tensorflow")),
+        DECODER,
+        NVJPEG,
+        TUNED,
+        OURS,
+        FIT,
+        Check(kind="speed", name="gpu uint8, region decode", needs=_GPU, decoder="region"),
+        Check(kind="parity", name="crop, region decode", needs=_GPU, decoder="region"),
+        Check(kind="speed", name="gpu uint8, random resized crop", needs=_GPU, recipe="RandomResizedCrop"),
+        *(Check(kind="speed", name=f"hardware decoder {x:.0%}", needs=_GPU, hw_decoder_load=x) for x in HARDWARE_LOADS),
+        *(Check(kind="speed", name=f"{n} threads", needs=_GPU, threads=n) for n in THREADS),
         Check(kind="fit", name="ResNet-18, ours on the CPU", needs=("tensorflow",), device="cpu"),
         *(
-            Check(kind="parity", name=f"{name} alone", needs=gpu, recipe=name, decoder="on the CPU")
+            Check(kind="parity", name=f"{name} alone", needs=_GPU, recipe=name, decoder="on the CPU")
             for name in recipes(224)
         ),
     ]

@@ -5,7 +5,8 @@
 It needs numpy, tqdm and DALI, and takes TensorFlow, torchvision and `nvidia-smi` along where they are. Cases run in
 a process each, as a crash is one of the answers; the file is written again after each, so that a cut loses
 nothing. Cases that lack something are skipped, and say so; those for which no time is left, too. The first cases are
-those that matter most. Not yet run on a GPU.
+those that matter most. At the end stands which goals were reached (`gpu_goals.py`). Without a GPU the model is small:
+the case then only shows that it runs. Not yet run on a GPU.
 """
 
 import argparse
@@ -16,20 +17,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dali_pipe as dp
+from benchmarks import gpu
 from benchmarks.gpu_cases import Check, Setting, checks, missing, recipes
-from tf_bridge import machine
+from benchmarks.gpu_goals import BATCH, WIDTH, verdicts
+from benchmarks.rounds import ROOT
+from dali_pipe.device import available_cores, dali_gpu_count
+from tf_bridge import machine, parity_layers
 from tf_bridge.locate import embedded
 
 _LONGEST = 120.0  # seconds a case may take
 
 
 def parity(check: Check, setting: Setting) -> dict[str, Any]:
-    """How far the GPU's images are from the CPU's, in the batch's units, over an epoch."""
+    """How far the GPU's images are from the CPU's, in the batch's units, over an epoch; failed if beyond the bound."""
     import numpy as np
 
     from benchmarks.dali_alone import Epochs
@@ -43,8 +49,19 @@ def parity(check: Check, setting: Setting) -> dict[str, Any]:
         largest, total = max(largest, float(difference.max())), total + float(difference.sum())
         values += here.size
         labels &= bool(np.allclose(one[1].as_cpu().as_array(), two[1].as_cpu().as_array(), rtol=0, atol=1e-6))
-    images = reference.batch_size * len(reference)
-    return {"largest": largest, "mean": total / values, "labels_equal": labels, "images": images}
+    limit, images = bound(check, setting), reference.batch_size * len(reference)
+    found = {"largest": largest, "bound": limit, "mean": total / values, "labels_equal": labels, "images": images}
+    if largest <= limit and labels:
+        return found
+    reason = f"apart by {largest:.4g}, more than {limit:.4g}" if labels else "the labels differ"
+    return {"status": "failed", "reason": reason, **found}
+
+
+def bound(check: Check, setting: Setting) -> float:
+    """By how much the GPU's images may differ from the CPU's, in the batch's units."""
+    recipe = recipes(setting.size)[check.recipe].with_dtype(check.dtype)
+    sizes = dp.from_files(setting.data).sizes(recipe.exif)
+    return parity_layers.bound(recipe, sizes)
 
 
 def speed(check: Check, setting: Setting) -> dict[str, Any]:
@@ -61,7 +78,7 @@ def speed(check: Check, setting: Setting) -> dict[str, Any]:
     return {"first_batch_s": first, **_pace(lambda: next(batches), epochs.batch_size, setting.seconds)}
 
 
-def _pace(step: Any, images: int, seconds: float) -> dict[str, float | None]:
+def _pace(step: Any, images: int, seconds: float) -> dict[str, Any]:
     """Of a step that gives some images."""
     began, cpu, steps = time.perf_counter(), time.process_time(), 0
     while not steps or time.perf_counter() - began < seconds:
@@ -71,17 +88,14 @@ def _pace(step: Any, images: int, seconds: float) -> dict[str, float | None]:
     return {
         "images_per_second": steps * images / took,
         "cpu_ms_per_image": 1000 * used / (steps * images),
-        "gpu_memory_mb": _gpu_memory(),
+        "window": _window(took),
     }
 
 
-def _gpu_memory() -> float | None:
-    """MB in use on the first GPU, by whatever runs on it."""
-    command = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    try:
-        return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
+def _window(seconds: float) -> tuple[float, float]:
+    """The last seconds, by `time.time()`: when to look at the GPU."""
+    now = time.time()
+    return now - seconds, now
 
 
 def torchvision_decode(check: Check, setting: Setting) -> dict[str, Any]:
@@ -101,15 +115,39 @@ def torchvision_decode(check: Check, setting: Setting) -> dict[str, Any]:
         torch.cuda.synchronize()
 
     step()
-    return dict(_pace(step, len(encoded), setting.seconds))
+    return _pace(step, len(encoded), setting.seconds)
+
+
+def pipeline(check: Check, setting: Setting) -> dict[str, Any]:
+    """A data set as TensorFlow iterates it; of tuned tf.data the fastest variant."""
+    from benchmarks import pipelines
+    from benchmarks.case import Case
+    from tf_bridge.measure import measure
+
+    size = min(setting.batch_size, len(dp.from_files(setting.data)))
+    case = Case(
+        pipeline=check.pipeline,
+        data=setting.data,
+        dtype=check.dtype,
+        size=setting.size,
+        batch_size=size,
+        threads=available_cores(),
+    )
+    found = []
+    for option in pipelines.TUNED_VARIANTS if check.pipeline == "tuned" else (f"dali/{check.device}",):
+        dataset = pipelines.make(replace(case, option=option))
+        speed = measure(dataset, warm_up=min(1.0, setting.seconds), seconds=setting.seconds)
+        found.append({"variant": option, **speed._asdict(), "window": _window(speed.seconds)})
+    return max(found, key=lambda variant: float(variant["images_per_second"]))
 
 
 def fit(check: Check, setting: Setting) -> dict[str, Any]:
-    """Steps of a ResNet-18 in `model.fit`: their time with the pipeline and with one cached batch, and the wait."""
+    """Steps of a ResNet-18 in `model.fit`: their time with the pipeline and with one batch again, and the wait."""
     import keras
     import tensorflow as tf
 
     import tf_bridge as tb
+    from benchmarks.fitting import ready
 
     recipe = recipes(setting.size)["crop"]
     records = dp.from_files(setting.data)
@@ -117,7 +155,6 @@ def fit(check: Check, setting: Setting) -> dict[str, Any]:
     train = tb.from_records(records, recipe=recipe, batch_size=size, seed=0, device=check.device, repeat=True)
     model = tb.resnet18(int(records.labels.max()) + 1, recipe=recipe, width=setting.width)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    cached = tf.data.Dataset.from_tensors(next(iter(train))).cache().repeat()
 
     def run(dataset: Any) -> "tb.InputMonitor":
         monitor = tb.InputMonitor(tell=None)
@@ -125,8 +162,12 @@ def fit(check: Check, setting: Setting) -> dict[str, Any]:
         model.fit(dataset, epochs=2, steps_per_epoch=setting.steps, shuffle=False, verbose=0, callbacks=[monitor])
         return monitor
 
-    real, alone = run(train), run(cached)
+    real = run(train)
+    window = _window(real.epochs[-1].seconds)
+    alone = run(ready(train))
     return {
+        "batch_size": size,
+        "width": setting.width,
         "tensorflow_gpus": len(tf.config.list_physical_devices("GPU")),
         "engine": train.engine,
         "step_ms": 1000 * size / real.images_per_second,
@@ -134,10 +175,11 @@ def fit(check: Check, setting: Setting) -> dict[str, Any]:
         "input_bound": max(0.0, 1 - real.images_per_second / alone.images_per_second),
         "input_wait": real.input_wait,
         "cpu_ms_per_image": statistics.median(epoch.cpu_ms_per_image for epoch in real.epochs[1:]),
+        "window": window,
     }
 
 
-RUN = {"parity": parity, "speed": speed, "torchvision": torchvision_decode, "fit": fit}
+RUN = {"parity": parity, "speed": speed, "torchvision": torchvision_decode, "pipeline": pipeline, "fit": fit}
 
 
 @dataclass
@@ -146,7 +188,7 @@ class Report:
 
     path: Path
     setting: Setting
-    machine: dict[str, Any] = field(default_factory=machine.describe)
+    machine: dict[str, Any] = field(default_factory=partial(machine.describe, ROOT))
     cases: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, check: Check, outcome: dict[str, Any]) -> None:
@@ -154,9 +196,15 @@ class Report:
         self.cases.append({**asdict(check), **outcome})
         figures = {name: value for name, value in outcome.items() if name != "status"}
         print(f"{check.kind:11s} {check.name:40s} {outcome['status']:8s} {_short(figures)}", flush=True)
-        whole = {"machine": self.machine, "setting": asdict(self.setting), "cases": self.cases}
+        goals = [verdict._asdict() for verdict in verdicts(self.cases)]
+        whole = {"machine": self.machine, "setting": asdict(self.setting), "goals": goals, "cases": self.cases}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+    def conclude(self) -> None:
+        """Print which goals were reached."""
+        for goal, target, found, verdict in verdicts(self.cases):
+            print(f"{goal}: {'-' if found is None else f'{found:.3g}'} ({target}), {verdict}")
 
 
 def _short(figures: dict[str, Any]) -> str:
@@ -164,17 +212,20 @@ def _short(figures: dict[str, Any]) -> str:
 
 
 def in_process(check: Check, setting: Setting, limit: float) -> dict[str, Any]:
-    """Run a case in a process of its own; how it ended, and what it found."""
+    """Run a case in a process of its own; how it ended, what it found, and how busy the GPU was meanwhile."""
     command = [sys.executable, "-m", "benchmarks.gpu_check", "--case", json.dumps([asdict(check), asdict(setting)])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-    except subprocess.TimeoutExpired:
-        return {"status": "failed", "reason": f"still running after {limit:.0f} s"}
+    with gpu.Watch() as watch:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        except subprocess.TimeoutExpired:
+            return {"status": "failed", "reason": f"still running after {limit:.0f} s"}
     if done.returncode < 0:
         return {"status": "crashed", "reason": signal.Signals(-done.returncode).name}
     if done.returncode:
         return {"status": "failed", "reason": " ".join(done.stderr.split())[-500:] or f"exit code {done.returncode}"}
-    return {"status": "ok", **json.loads(done.stdout.splitlines()[-1])}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    window = found.pop("window", (0.0, time.time()))
+    return {"status": "ok", **found, **watch.within(*window)}
 
 
 def run(report: Report, todo: Sequence[Check], seconds: float) -> None:
@@ -205,9 +256,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="for everything")
     parser.add_argument("--case-seconds", type=float, default=4.0, help="that a speed is measured for")
     parser.add_argument("--size", type=int, default=224, help="pixels of the crop's side")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--width", type=int, default=64, help="channels of the model's first stage")
-    parser.add_argument("--steps", type=int, default=60, help="of an epoch of `fit`")
+    parser.add_argument("--batch-size", type=int, help=f"images; default: {BATCH}, without a GPU 64")
+    parser.add_argument("--width", type=int, help=f"channels of the model's first stage; default: {WIDTH}, or 16")
+    parser.add_argument("--steps", type=int, help="of an epoch of `fit`; default: 60, or 5")
     parser.add_argument("--only", nargs="+", choices=list(RUN), default=list(RUN), help="kinds of cases")
     parser.add_argument("--output", type=Path, default=Path("gpu_check.json"))
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -216,16 +267,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         check, shared = json.loads(arguments.case)
         print(json.dumps(RUN[check["kind"]](Check(**check), Setting(**shared))))
         return 0
+    batch_size, width, steps = (BATCH, WIDTH, 60) if dali_gpu_count() else (64, 16, 5)
     setting = Setting(
         data=arguments.data or _embedded(),
         size=arguments.size,
-        batch_size=arguments.batch_size,
+        batch_size=arguments.batch_size or batch_size,
         seconds=arguments.case_seconds,
-        width=arguments.width,
-        steps=arguments.steps,
+        width=arguments.width or width,
+        steps=arguments.steps or steps,
     )
     report = Report(arguments.output, setting)
     run(report, [check for check in checks() if check.kind in arguments.only], arguments.seconds)
+    report.conclude()
     print(f"Written to {arguments.output}")
     return int(any(case["status"] in ("failed", "crashed") for case in report.cases))
 

@@ -44,6 +44,7 @@ def read_images(records: Records, places: Ints, memory: NDArray[np.uint8] | None
         with open(path, "rb", buffering=0) as file:
             records.check_stamp(shard, os.fstat(file.fileno()))
             for row in rows:
-                if os.preadv(file.fileno(), [images[row].data], offsets[row]) != len(images[row]):
+                file.seek(offsets[row])
+                if file.readinto(images[row].data) != len(images[row]):
                     raise RecordError(path, starts[row], "the shard became shorter while it was read.")
     return images

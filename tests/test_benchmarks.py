@@ -94,7 +94,8 @@ def test_the_clock_counts_children() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         living = clock.cpu() - before
-        assert clock.memory() > memory
+        with_child = clock.memory()
+        assert memory is not None and with_child is not None and with_child > memory
         child.communicate()
     assert living > 0.1
     assert clock.cpu() - before >= living - 0.02

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dali_pipe as dp
+from tests import support
 from tf_bridge import bench_command, cli
 from tf_bridge.bench_command import Candidate, Setting
 from tf_bridge.measure import Speed
@@ -51,10 +52,12 @@ def test_bench_as_json(
     photographs: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_command, "WARM_UP", 0.0)
+    monkeypatch.setattr("sys.stderr", terminal := support.Terminal())
     files = str(photographs[0].parent / "*")
     quick = ["--size", "32", "--batch-size", "8", "--rounds", "1", "--seconds", "0.02", "--threads", "1"]
     assert cli.main(["bench", files, *quick, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert "Measuring" in terminal.getvalue() and terminal.getvalue().endswith("\r")  # and is gone at the end
     tried = {(row["engine"], row["dtype"]) for row in found["rows"]}
     assert tried == {(engine, dtype) for engine in ("dali", "tfdata", None) for dtype in ("uint8", "float32")}
     assert all(row["rounds"][0]["images_per_second"] > 0 for row in found["rows"])

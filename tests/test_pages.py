@@ -11,8 +11,10 @@ from dali_pipe.pages import open_pages
 CONTENT = random.Random(0).randbytes(5000)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+@pytest.fixture(params=["pread", "seek"])
+def path(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if request.param == "seek":
+        monkeypatch.delattr(os, "pread")  # as on Windows
     path = tmp_path / "file"
     path.write_bytes(CONTENT)
     return path

@@ -15,7 +15,7 @@ PACKAGES = ("tensorflow", "keras", "nvidia-dali-cuda120", "numpy", "tensorflow-d
 
 
 def describe(folder: Path | None = None) -> dict[str, Any]:
-    """CPU, cores, memory, GPUs, versions, load and date, as JSON can hold it.
+    """CPU, cores, memory, GPUs, versions, load and date, as JSON can hold it; what the system does not tell is None.
 
     Args:
         folder: of a git checkout, whose commit is added; "-dirty" follows where files differ from it.
@@ -24,9 +24,9 @@ def describe(folder: Path | None = None) -> dict[str, Any]:
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "cpu": cpu_model(),
         "cores": available_cores(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "memory_gb": _memory_gb(),
         "gpus": gpus(),
-        "load_before": os.getloadavg()[0],
+        "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
@@ -38,10 +38,9 @@ def one_line(machine: dict[str, Any]) -> str:
     """Of `describe`, what people compare by."""
     packages = machine["packages"]
     versions = [f"TensorFlow {packages.get('tensorflow')}", f"DALI {packages.get('nvidia-dali-cuda120')}"]
-    gpu = ", ".join(machine["gpus"]) or "no GPU"
-    return (
-        f"{machine['cpu']}, {machine['cores']} cores, {gpu}; {', '.join(versions)}; load {machine['load_before']:.1f}"
-    )
+    gpu, load = ", ".join(machine["gpus"]) or "no GPU", machine["load_before"]
+    told = "" if load is None else f"; load {load:.1f}"
+    return f"{machine['cpu']}, {machine['cores']} cores, {gpu}; {', '.join(versions)}{told}"
 
 
 def cpu_model() -> str:
@@ -57,6 +56,12 @@ def gpus() -> list[str]:
     """Names of the GPUs that the driver lists."""
     names = _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
     return names.splitlines() if names else []
+
+
+def _memory_gb() -> float | None:
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
 
 
 def _version(package: str) -> str | None:

@@ -1,7 +1,6 @@
 """How fast batches come, and what they cost the host: of any iterable that gives an epoch each time it is iterated."""
 
 import os
-import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-
 
 class Clock:
-    """Time, and what this process and its children have used of the CPUs."""
+    """Time, and what this process and its children have used of the CPUs.
+
+    Living children are seen only where there is `/proc`, and those that have ended are not on Windows.
+    """
 
     def now(self) -> float:
         """Seconds since some moment."""
@@ -21,12 +21,12 @@ class Clock:
 
     def cpu(self) -> float:
         """Seconds of CPU, user and system, of this process and of all that descend from it."""
-        ours, ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        used = ours.ru_utime + ours.ru_stime + ended.ru_utime + ended.ru_stime
-        return used + sum(_cpu_seconds(stat) for stat in _descendants().values())
+        times = os.times()
+        ended = times.children_user + times.children_system
+        return time.process_time() + ended + sum(_cpu_seconds(stat) for stat in _descendants().values())
 
-    def memory(self) -> int:
-        """Bytes of memory of this process and of its living descendants, each at its most."""
+    def memory(self) -> int | None:
+        """Bytes of memory of this process and of its living descendants, each at its most; None without `/proc`."""
         return sum(_high_water(pid) for pid in ("self", *map(str, _descendants())))
 
 
@@ -40,7 +40,8 @@ class Speed(NamedTuple):
         images: handed out in the window.
         seconds: the window's length.
         epochs: ends of epochs in the window.
-        peak_memory_mb: most that the process and its children had, up to the window's end; megabytes of 10⁶ bytes.
+        peak_memory_mb: most that the process and its children had, up to the window's end; megabytes of 10⁶ bytes;
+            None where the system does not tell.
     """
 
     images_per_second: float
@@ -49,7 +50,7 @@ class Speed(NamedTuple):
     images: int
     seconds: float
     epochs: int
-    peak_memory_mb: float
+    peak_memory_mb: float | None
 
 
 class Stream:
@@ -110,7 +111,7 @@ def measure(dataset: Iterable[Any], *, warm_up: float, seconds: float, clock: Cl
         batch = stream.pull()
         images += int(batch[-1].shape[0])
     _settled(batch)
-    elapsed, used = clock.now() - opened, clock.cpu() - cpu
+    elapsed, used, memory = clock.now() - opened, clock.cpu() - cpu, clock.memory()
     return Speed(
         images_per_second=images / elapsed,
         cpu_ms_per_image=1000 * used / images,
@@ -118,7 +119,7 @@ def measure(dataset: Iterable[Any], *, warm_up: float, seconds: float, clock: Cl
         images=images,
         seconds=elapsed,
         epochs=stream.epoch - epoch,
-        peak_memory_mb=clock.memory() / 1e6,
+        peak_memory_mb=memory / 1e6 if memory else None,
     )
 
 
@@ -159,4 +160,4 @@ def _stat(path: Path) -> list[str]:
 
 def _cpu_seconds(stat: list[str]) -> float:
     """utime, stime and those of the children it has waited for: fields 14 to 17 of proc(5)."""
-    return sum(map(int, stat[11:15])) / _TICKS
+    return sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,7 @@
 """`RecordInput`: shuffled records from many files at once, as TensorFlow 1's benchmarks read ImageNet.
 
-The op yields serialized Examples for ever; there is no epoch. Every image is decoded whole.
+The op yields serialized Examples for ever; there is no epoch. Every image is decoded whole, and then augmented as the
+recipe says: nothing of those benchmarks' own distortions is in it.
 """
 
 from glob import glob
