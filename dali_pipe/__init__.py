@@ -1,7 +1,7 @@
 """What a batch of images is made of, and where: recipes, record views, plans, and their DALI pipelines.
 
-Importing this loads nothing; using a name loads numpy and its module. Only `dali_pipe.pipeline` loads DALI, and nothing
-here loads TensorFlow.
+Importing this loads nothing; using a name loads numpy and its module. Only `dali_pipe.pipeline` needs DALI
+(`dali_pipe.device` asks it for the number of GPUs, where it is there), and nothing here loads TensorFlow.
 """
 
 from importlib import import_module

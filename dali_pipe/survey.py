@@ -31,6 +31,8 @@ LOOK = np.dtype(
 )
 Tick = Callable[[int], None]
 
+PASSES = 2  # over each shard: the scan's, and that for what training has no use for
+
 _BASELINE, _PROGRESSIVE = (0xC0, 0xC1), (0xC2,)
 _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
@@ -122,8 +124,8 @@ def survey(
         sources: the shards, those of one split one after the other.
         schema: where image and label are.
         classes: names of the classes.
-        num_threads: shards at once.
-        tick: called with so many bytes of shards as were looked at meanwhile.
+        num_threads: shards that are read at once. Going through their headers is Python's work, and takes one core.
+        tick: called with so many bytes as were passed meanwhile; those of a sound shard `PASSES` times.
         fresh: look again at what is in the cache.
     """
     stopped = threading.Event()
@@ -159,6 +161,7 @@ def _shard(source: Source, schema: Schema, tick: Tick, fresh: bool) -> Shard:
         size = source.path.stat().st_size
         nothing = nothing._replace(bytes=size)
         scan = scan_shard(source.path, schema, "skip")
+        tick(size)
         looks, fields = _looks(source.path, schema, scan.table, tick, fresh)
     except InterruptedError:
         raise

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests import support
+import dali_pipe as dp
+from tests import odd_images, support
 from tf_bridge import cli
 
 SMALL = ["--size", "32", "--width", "16", "--epochs", "2", "--batch-size", "16"]
@@ -18,6 +20,16 @@ SMALL = ["--size", "32", "--width", "16", "--epochs", "2", "--batch-size", "16"]
 
 def run(*arguments: str | Path) -> int:
     return cli.main([str(a) for a in arguments])
+
+
+def small_network(classes: int, *, recipe: dp.Recipe, width: int) -> Any:
+    """In the place of ResNet-18, which takes seconds to compile."""
+    import keras
+
+    from tf_bridge.keras_layers import Preprocess
+
+    layers = [Preprocess(recipe), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(classes)]
+    return keras.Sequential([keras.Input(recipe.output_shape, dtype=recipe.dtype), *layers])
 
 
 def test_train_on_a_tfds_folder(tfds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +114,39 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert code == 2
     assert len(told.splitlines()) == 1 and told.startswith("dali-tf: error: ")
     assert all(word in told.splitlines()[-1] for word in words), told
+
+
+@pytest.mark.parametrize("engine", ["dali", "tfdata"])
+@pytest.mark.parametrize(
+    "damaged", [odd_images.IMAGES["truncated_half"], odd_images.without_table()], ids=["truncated", "within"]
+)
+def test_a_damaged_image_is_one_line_that_names_the_record(
+    damaged: bytes, engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Met when the data set is made, or in the middle of `fit`."""
+    monkeypatch.setattr("tf_bridge.train.resnet18", small_network)
+    images = [support.photograph(k, 60, 50) for k in range(8)]
+    images[5] = damaged
+    (shard,) = support.write_shards(tmp_path, images, [k % 2 for k in range(8)], shards=1)
+    options = [*SMALL, "--batch-size", "8", "--epochs", "1", "--engine", engine]
+    assert run("train", shard, *options, "--output", tmp_path / "run") == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1 and told.startswith("dali-tf: error: ")
+    for words in (f"{shard}, record at byte ", "record 5 of its split", 'on_error="skip"'):
+        assert words in told
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_train_s_bar_is_for_terminals_with_colours(
+    no_color: str, tfds_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tf_bridge.train.resnet18", small_network)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys, "stdout", terminal := support.Terminal())
+    options = [*SMALL, "--epochs", "1", "--split", "train[:32]", "--validation", "none"]
+    assert run("train", tfds_folder, *options, "--output", tmp_path) == 0
+    assert ("\033[" in terminal.getvalue()) == (not no_color)
+    assert "input_wait" in terminal.getvalue()
 
 
 def test_ctrl_c_leaves_a_model_that_loads(tfds_folder: Path, tmp_path: Path) -> None:

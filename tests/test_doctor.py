@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import support
 from tf_bridge import doctor, doctor_machine, doctor_probe
 from tf_bridge.doctor_checks import checks
 from tf_bridge.doctor_line import Check, install, requirement
@@ -24,7 +26,7 @@ SOUND: dict[str, dict[str, Any]] = {
 MISSING = {"error": "No module named 'it'", "missing": True}
 
 
-def found(**changed: dict[str, Any]) -> dict[str, Check]:
+def found(**changed: Mapping[str, Any]) -> dict[str, Check]:
     """The report's lines by name, where all is well but what is given."""
     return {check.name: check for check in checks({**SOUND, **changed})}
 
@@ -66,6 +68,28 @@ def test_nothing_is_installed(tmp_path: Path) -> None:
     assert not report["ok"]
     assert lines["TensorFlow"]["status"] == "broken" and "No module named 'tensorflow'" in lines["TensorFlow"]["detail"]
     assert lines["DALI"]["status"] == "warning" and "nvidia-dali-cuda120==2.4.0" in lines["DALI"]["fix"]
+
+
+ABSENT_DALI = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("nvidia.dali"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+@pytest.mark.parametrize("driver", [{"hardware": False, "gpus": []}, SOUND["driver"]], ids=["without", "gpu"])
+def test_only_dali_is_missing(driver: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command brings it; its plugin too, where there is a GPU that needs it."""
+    (tmp_path / "sitecustomize.py").write_text(ABSENT_DALI)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    lines = found(**doctor.ask(["dali", "plugin"]), driver=driver)
+    assert {name for name, check in lines.items() if check.status != "ok"} - MACHINE == {"DALI"}
+    fix = str(lines["DALI"].fix)
+    assert "nvidia-dali-cuda120==2.4.0" in fix
+    assert ("&&" in fix and "nvidia-dali-tf-plugin-cuda120==2.4.0" in fix) == bool(driver["gpus"])
 
 
 def test_a_library_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,13 +134,21 @@ MACHINE = {"Compiler", "Cache folder", "Free space", "Index files", "CPU cores"}
             {"plugin": {"error": "NotFoundError: /a.so: undefined symbol: _ZN10", "missing": False}},
             "TF plugin", "broken", "compiled against another TensorFlow or DALI", "--no-build-isolation",
         ),
-        ({"driver": {"hardware": True, "gpus": []}}, "NVIDIA driver", "broken", "no nvidia-smi", "--gpus all"),
+        ({"driver": {"hardware": True, "gpus": []}}, "NVIDIA driver", "broken", "no nvidia-smi", "ubuntu-drivers"),
         (
             {"driver": {"hardware": True, "gpus": [], "fault": "couldn't communicate with the NVIDIA driver"}},
-            "NVIDIA driver", "broken", "couldn't communicate", "install the driver",
+            "NVIDIA driver", "broken", "couldn't communicate", "sudo ubuntu-drivers install",
+        ),
+        (
+            {"driver": {"error": "TimeoutExpired: 20 seconds", "missing": False}},
+            "NVIDIA driver", "warning", "TimeoutExpired", "sudo ubuntu-drivers install",
+        ),
+        (
+            {"driver": {"hardware": True, "gpus": ["NVIDIA A100, 525.60.11, 40960 MiB"]}},
+            "NVIDIA driver", "broken", "CUDA 12 needs 525.60.13 or newer", "sudo ubuntu-drivers install",
         ),
         ({"tensorflow": SOUND["tensorflow"] | {"gpus": []}}, "GPU, TensorFlow", "broken", "sees none", "[and-cuda]"),
-        ({"dali": SOUND["dali"] | {"gpus": 0}}, "GPU, DALI", "broken", "sees none", "nvidia-smi"),
+        ({"dali": SOUND["dali"] | {"gpus": 0}}, "GPU, DALI", "broken", "sees none", "ubuntu-drivers"),
         (
             {"libraries": SOUND["libraries"] | {"NPP": {"libnppc.so.12": None}}},
             "NPP", "broken", "libnppc.so.12 not found", "nvidia-npp-cu12",
@@ -124,17 +156,50 @@ MACHINE = {"Compiler", "Cache folder", "Free space", "Index files", "CPU cores"}
     ],
 )  # fmt: skip
 def test_what_is_wrong_has_a_line_and_a_command(
-    changed: dict[str, dict[str, Any]], name: str, status: str, detail: str, fix: str
+    changed: dict[str, dict[str, Any]], name: str, status: str, detail: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    on_ubuntu(monkeypatch)
     check = found(**changed)[name]
     assert (check.status, detail in check.detail) == (status, True), check
     assert check.fix is not None and fix in check.fix
 
 
-def test_without_a_gpu_its_libraries_are_not_missed() -> None:
+def on_ubuntu(monkeypatch: pytest.MonkeyPatch, container: bool = False) -> None:
+    monkeypatch.setattr(doctor_machine, "in_container", lambda: container)
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: {"ID": "pop", "ID_LIKE": "ubuntu debian"})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_a_driver_that_is_new_enough() -> None:
+    for version in ("525.60.13", "550.54", "600"):
+        driver = {"hardware": True, "gpus": [f"NVIDIA H100, {version}, 81559 MiB"]}
+        assert found(driver=driver)["NVIDIA driver"].status == "ok"
+
+
+def test_in_a_container_the_fix_is_an_option_of_docker_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_ubuntu(monkeypatch, container=True)
+    assert "`--gpus all`" in str(found(driver={"hardware": True, "gpus": []})["NVIDIA driver"].fix)
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute" in str(found(dali=SOUND["dali"] | {"gpus": 0})["GPU, DALI"].fix)
+
+
+def test_on_another_system_the_driver_is_on_nvidia_s_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_ubuntu(monkeypatch)
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: {"ID": "fedora"})
+    assert "https://www.nvidia.com/drivers" in str(found(driver={"hardware": True, "gpus": []})["NVIDIA driver"].fix)
+
+
+def test_gpus_that_the_environment_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    lines = found(dali=SOUND["dali"] | {"gpus": 0}, tensorflow=SOUND["tensorflow"] | {"gpus": []})
+    for name in ("GPU, DALI", "GPU, TensorFlow"):
+        assert lines[name].fix == "unset CUDA_VISIBLE_DEVICES" and "CUDA_VISIBLE_DEVICES=''" in lines[name].detail
+
+
+def test_without_a_gpu_its_libraries_and_index_files_are_not_missed() -> None:
     without = {"libraries": {group: dict.fromkeys(names) for group, names in doctor_probe.LIBRARIES.items()}}
     lines = found(driver={"hardware": False, "gpus": []}, **without)
     assert {lines[name].status for name in ("cuFFT", "NPP", "NVIDIA driver")} == {"ok"}
+    assert "Index files" not in lines
 
 
 def test_a_compiler_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,13 +222,6 @@ def test_folders_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert lines["Index files"].status == "warning"
 
 
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
 CHECKS = [
     Check(name="One", status="ok", detail="fine"),
     Check(name="The second", status="broken", detail="not fine", fix="mend it"),
@@ -180,10 +238,10 @@ def test_lines_are_aligned() -> None:
 def test_colours_are_for_terminals_and_honour_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\033[31m" in doctor.text(CHECKS, Terminal())
+    assert "\033[31m" in doctor.text(CHECKS, support.Terminal())
     assert "\033" not in doctor.text(CHECKS, io.StringIO())
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\033" not in doctor.text(CHECKS, Terminal())
+    assert "\033" not in doctor.text(CHECKS, support.Terminal())
 
 
 def test_a_terminal_without_check_marks_gets_ascii() -> None:

@@ -65,10 +65,11 @@ def test_a_full_disk_under_the_cache_only_costs_the_cache(
 def test_a_full_disk_under_the_index_files_is_an_exception(
     photographs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They are written for a GPU alone, so it is its engine that meets it."""
+
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm")
 
-    """They are written for a GPU alone, so it is its engine that meets it."""
     from tf_bridge.dali_engine import DALIEngine
 
     ds = tb.from_tfrecords(photographs, recipe=RECIPE, batch_size=16, engine="dali")

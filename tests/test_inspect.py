@@ -15,7 +15,7 @@ from dali_pipe.scan import Schema
 from dali_pipe.summary import PERCENTILES, Summary, summarize
 from dali_pipe.survey import Field, Source, Survey
 from tests import odd_images, support
-from tf_bridge import cli, inspect_text
+from tf_bridge import cli, inspect_features, inspect_text
 
 KINDS = ("plain", "progressive", "gray", "cmyk", "png", "webp", "exif_orientation_6", "exif_orientation_3")
 PLAIN = 40  # photographs in the training shards, beside one of each of `KINDS`
@@ -192,6 +192,8 @@ def test_a_tfds_folder(tfds_folder: Path, tmp_path: Path, capsys: pytest.Capture
     assert {name: split["records"] for name, split in told["splits"].items()} == {"train": 203, "validation": 37}
     assert len(told["splits"]["train"]["classes"]) == 10 and sum(told["splits"]["train"]["classes"]) == 203
     assert set(told["features"]) == {"image", "label", "id"}
+    assert told["declared"]["image"] == {"dtype": "uint8", "shape": [None, None, 3], "classes": None}
+    assert told["declared"]["label"]["classes"] == 10
     assert told["duplicates"] == [] and told["advice"] == []
 
 
@@ -221,13 +223,20 @@ def test_a_second_look_comes_from_the_cache(odd: Path, monkeypatch: pytest.Monke
     after = survey.survey([Source(path.name, path)], schema, (), 1, ticks.append)
     np.testing.assert_array_equal(after.shards[0].looks, before.shards[0].looks)
     assert after.shards[0].fields == before.shards[0].fields
-    assert sum(ticks) == path.stat().st_size
+    assert sum(ticks) == survey.PASSES * path.stat().st_size
 
 
-def test_progress_counts_every_byte(odd: Path) -> None:
-    path, ticks = odd / "train-00000-of-00002", list[int]()
+def test_progress_counts_every_byte_and_begins_with_the_first_scan(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, ticks, look = odd / "train-00000-of-00002", list[int](), survey._look
+    size, scanned = path.stat().st_size, list[int]()
+
+    def looked(*arguments: Any) -> Any:
+        scanned.append(sum(ticks))
+        return look(*arguments)
+
+    monkeypatch.setattr(survey, "_look", looked)
     survey.survey([Source("a", path)], Schema(image_key="image/encoded", label_key=None), (), 1, ticks.append, True)
-    assert sum(ticks) == path.stat().st_size
+    assert scanned == [size] and sum(ticks) == survey.PASSES * size
 
 
 def test_which_feature_is_the_label(tmp_path: Path) -> None:
@@ -299,6 +308,29 @@ def test_what_stands_out_has_advice(about: str, changed: dict[str, Any]) -> None
 def test_bytes_for_people() -> None:
     sizes = {0: "0 B", 999: "999 B", 2048: "2 KB", 1_500_000: "1.43 MB", 250 << 20: "250 MB", 3 << 40: "3 TB"}
     assert {count: inspect_text.size(count) for count in sizes} == sizes
+
+
+def test_what_tfds_declares_is_in_the_table(
+    tfds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tfds_folder, "--output", tmp_path / "page.png") == 0
+    told = capsys.readouterr().out
+    assert "the image, uint8[?, ?, 3]\n" in told and "the label, 10 classes\n" in told
+
+
+def test_features_json_that_nobody_can_read(tmp_path: Path) -> None:
+    for content in ("", "[1]", '{"featuresDict": {"features": {"a": {"image": {"shape": 3}}}}}'):
+        (tmp_path / "features.json").write_text(content)
+        assert inspect_features.declared(tmp_path) == {}
+
+
+def test_nested_and_scalar_features(tmp_path: Path) -> None:
+    box = {"tensor": {"shape": {"dimensions": ["-1", "4"]}, "dtype": "float32", "encoding": "none"}}
+    scalar = {"pythonClassName": "Scalar", "tensor": {"shape": {}, "dtype": "int64"}}
+    nested = {"featuresDict": {"features": {"box": box, "id": scalar, "words": {"text": {}}}}}
+    (tmp_path / "features.json").write_text(json.dumps({"featuresDict": {"features": {"objects": nested}}}))
+    found = inspect_features.declared(tmp_path)
+    assert {key: str(feature) for key, feature in found.items()} == {"objects/box": "float32[?, 4]", "objects/id": ""}
 
 
 def test_shapes() -> None:

@@ -44,7 +44,7 @@ def test_flags_are_whole_words_with_help() -> None:
             assert long == [f"--{action.dest.replace('_', '-')}"] and "_" not in long[0]
 
 
-@pytest.mark.parametrize("command", ["parity", "verify", "inspect", "doctor"])
+@pytest.mark.parametrize("command", ["parity", "verify", "bench", "inspect", "doctor"])
 def test_a_command_that_prints_a_table_has_json(command: str) -> None:
     assert COMMANDS[command].parse_args(["--json"]).json
 
@@ -182,10 +182,10 @@ def test_ctrl_c_takes_the_probes_along(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.7, 3.0, 7.0])
-@pytest.mark.parametrize("command", ["train", "preview", "parity", "verify", "inspect", "doctor"])
+@pytest.mark.parametrize("command", ["train", "preview", "parity", "verify", "bench", "inspect", "doctor"])
 def test_ctrl_c_leaves_a_clean_line_and_nobody(command: str, delay: float, tfds_folder: Path, tmp_path: Path) -> None:
     data = [] if command == "doctor" else [str(tfds_folder)]
-    output = ["--output", str(tmp_path / "out.png")] if command not in ("doctor", "verify") else []
+    output = ["--output", str(tmp_path / "out.png")] if command not in ("doctor", "verify", "bench") else []
     running = Running(command, *data, *output)
     time.sleep(delay)
     code, told = running.interrupted()

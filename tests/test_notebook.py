@@ -1,6 +1,8 @@
 """The before-and-after notebook: what is committed is whole, and it runs."""
 
 import ast
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ def code(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def python(cell: Any) -> str:
+    """The cell's source, without the commands that only Colab runs."""
+    return re.sub(r"^( *)%.*", r"\1pass", cell.source, flags=re.MULTILINE)
+
+
 def test_what_is_committed_is_a_whole_run(notebook: Any) -> None:
     nbformat.validate(notebook)
     assert [cell.execution_count for cell in code(notebook)] == list(range(1, len(code(notebook)) + 1))
@@ -32,7 +39,7 @@ def test_it_is_python_and_names_what_we_export(notebook: Any) -> None:
     import dali_pipe as dp
     import tf_bridge as tb
 
-    source = "\n".join(cell.source for cell in code(notebook)).replace("    %pip", "    # %pip")
+    source = "\n".join(python(cell) for cell in code(notebook))
     used = [
         (node.value.id, node.attr)
         for node in ast.walk(ast.parse(source))
@@ -41,6 +48,39 @@ def test_it_is_python_and_names_what_we_export(notebook: Any) -> None:
     assert {("tb", "from_tfds"), ("tb", "InputMonitor"), ("dp", "crop_train")} <= set(used)
     for package, name in used:
         assert name in {"dp": dp, "tb": tb}[package].__all__
+
+
+def test_every_cell_runs_on_a_small_scale(
+    notebook: Any,
+    tfds_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In this process, on small images; the stand-in takes no time worth speaking of."""
+    monkeypatch.setattr("tf_bridge.sample_data.prepare", lambda folder: tfds_folder)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
+    small = {"SIZE": 32, "BATCH": 16, "STEPS": 3}
+    names: dict[str, Any] = {}
+    for cell in code(notebook):
+        exec(compile(python(cell), cell.id, "exec"), names)
+        names |= {name: value for name, value in small.items() if name in names}
+    names["plt"].close("all")
+    assert {name: len(epochs) for name, epochs in names["found"].items()} == {
+        "before": 2,
+        "after": 2,
+        "after, uint8": 2,
+    }
+    assert all(0 <= epoch.input_wait <= 1 for epochs in names["found"].values() for epoch in epochs)
+    assert capsys.readouterr().out.count("ms CPU an image") == 3
+    assert list((tmp_path / "before_and_after").glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_in_colab_it_asks_for_the_repository(notebook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.colab", sys)
+    with pytest.raises(ValueError, match="`REPOSITORY` must be the address"):
+        exec(compile(python(code(notebook)[0]), "<cell>", "exec"), {})
 
 
 @pytest.mark.slow

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import venv
 import zipfile
 from collections.abc import Iterable
 from email.parser import Parser
@@ -18,6 +20,7 @@ import pytest
 from tests import support
 
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CLIENT = """\
 import dali_pipe as dp
@@ -186,3 +189,19 @@ def test_with_dali_it_does_the_work(built: Path, tmp_path: Path) -> None:
     done = outside(python, "-c", TRAIN, f"{tmp_path}/data/*")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[-2] == "dali cpu [4, 4]"
+
+
+@pytest.mark.slow
+def test_readme_s_lines_for_pip_bring_what_the_editable_build_needs(tmp_path: Path) -> None:
+    """As printed, short of TensorFlow, DALI and what else the project depends on: those are large."""
+    block = re.search(r"### With pip\n.*?```bash\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    first, second = (shlex.split(line)[1:] for line in block[1].splitlines())
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    small = [word for word in first if not word.startswith(("tensorflow", "nvidia"))]
+    for arguments in (small, [*second, "--no-deps"]):
+        done = subprocess.run([python, "-m", "pip", *arguments], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+    done = outside(python, "-c", "import tf_bridge; print(tf_bridge.__file__)")
+    assert done.stdout.strip() == str(ROOT / "tf_bridge" / "__init__.py"), done.stderr

@@ -6,12 +6,12 @@
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tqdm import tqdm
 
 import dali_pipe as dp
 from dali_pipe.device import DeviceName, available_cores, resolve_device
@@ -91,12 +91,10 @@ def compare(records: dp.Records, settings: Sequence[Setting], arguments: argpars
     """Measure each setting in each round, in turn: what drifts on the machine drifts for all."""
     recipe, _ = cli_data.recipes(argparse.Namespace(**{**vars(arguments), "dtype": "uint8"}))
     candidates = [Candidate(setting, _dataset(records, recipe, setting)) for setting in settings]
-    for number in range(arguments.rounds):
-        for candidate in candidates:
-            if sys.stderr.isatty():
-                print(f"\r\033[Kround {number + 1}: {candidate.setting.name}", end="\r", file=sys.stderr)
-            speed = measure.measure(candidate.dataset, warm_up=WARM_UP, seconds=arguments.seconds)
-            candidate.speeds.append(speed)
+    turns = tqdm(candidates * arguments.rounds, "Measuring", unit=" settings", leave=False, disable=None)
+    for candidate in turns:
+        turns.set_postfix_str(candidate.setting.name)
+        candidate.speeds.append(measure.measure(candidate.dataset, warm_up=WARM_UP, seconds=arguments.seconds))
     return candidates
 
 

@@ -45,11 +45,13 @@ def _command(
     """
 
     def run(arguments: argparse.Namespace) -> int:
-        if frameworks:
-            import_module("tf_bridge").check_installed()
-            if not arguments.verbose:
-                _quiet()
-        return int(import_module(module).run(arguments))
+        if not frameworks:
+            return int(import_module(module).run(arguments))
+        import_module("tf_bridge").check_installed()
+        if not arguments.verbose:
+            _quiet()
+        with import_module("tf_bridge.cli_data").plain_errors():
+            return int(import_module(module).run(arguments))
 
     parser = commands.add_parser(name, help=summary, description=description, formatter_class=HelpFormatter)
     parser.set_defaults(run=run)
@@ -154,6 +156,7 @@ def _inspect_parser(commands: Commands) -> None:
         "say what is in a data set, and what to mind in training on it",
         "Read each record's headers once: splits, shards, keys, classes, sizes, formats, orientations, exact "
         "duplicates. Prints tables and advice, and draws a page of plots. Bad records are counted, and stop nothing. "
+        "Threads read; going through the headers takes one core. "
         "Without DATA: on the embedded data set.",
         frameworks=False,
     )

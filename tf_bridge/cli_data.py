@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -69,11 +70,22 @@ def batches(dataset: ImageDataset) -> Iterator[tuple[NDArray[Any], NDArray[Any]]
     Raises:
         RuntimeError: what the engine says of an image that it cannot do, in one line.
     """
-    try:
+    with plain_errors(f"{dataset.engine} on {dataset.device} stopped: "):
         for images, labels in dataset:
             yield images.numpy(), labels.numpy()
+
+
+@contextmanager
+def plain_errors(prefix: str = "") -> Iterator[None]:
+    """Turns TensorFlow's errors, which are no subclass of Python's and pages long, into one line.
+
+    Raises:
+        RuntimeError: what went wrong: the record, where an engine names it.
+    """
+    try:
+        yield
     except tf.errors.OpError as error:
-        raise RuntimeError(f"{dataset.engine} on {dataset.device} stopped: {_gist(error.message)}") from error
+        raise RuntimeError(f"{prefix}{_gist(error.message)}") from error
 
 
 def _gist(message: str) -> str:

@@ -25,7 +25,7 @@ from tf_bridge.doctor_line import (
     requirements,
 )
 
-_DRIVERS_GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
+_OLDEST_DRIVER = (525, 60, 13)  # that runs CUDA 12: table 2 of CUDA's guide to minor version compatibility
 _CARRIES = {"cuFFT": "nvidia-cufft-cu12", "NPP": "nvidia-npp-cu12"}  # the distribution that brings it
 
 
@@ -36,7 +36,7 @@ def checks(answers: Answers) -> list[Check]:
         _own(),
         _packages(),
         _tensorflow(answers["tensorflow"]),
-        _dali(answers["dali"]),
+        _dali(answers),
         _plugin(answers),
         machine.compiler(answers["plugin"]),
         _driver(answers["driver"]),
@@ -45,7 +45,7 @@ def checks(answers: Answers) -> list[Check]:
         *(_library(name, answers) for name in _CARRIES),
         machine.cache(),
         machine.space(),
-        machine.index_folder(),
+        *([machine.index_folder()] if _has_gpu(answers) else []),  # on the CPU there are none
         machine.cores(),
     ]
 
@@ -118,13 +118,14 @@ def _elsewhere(module: str) -> str:
     return f"; it is {spec.origin}, from PYTHONPATH or the folder at hand"
 
 
-def _dali(answer: Mapping[str, Any]) -> Check:
-    wanted = requirement(DALI)
+def _dali(answers: Answers) -> Check:
+    wanted, answer = requirement(DALI), answers["dali"]
     if answer.get("missing"):
         if sys.platform != "linux":
             return Check(name="DALI", status="ok", detail="exists for Linux only; the tf.data engine does the work")
         detail = "not installed; the tf.data engine does the work"
-        return Check(name="DALI", status="warning", detail=detail, fix=install(wanted))
+        fix = f"{install(wanted)} && {install_plugin()}" if _has_gpu(answers) else install(wanted)
+        return Check(name="DALI", status="warning", detail=detail, fix=fix)
     if "error" in answer:
         return Check(name="DALI", status="broken", detail=answer["error"], fix=again(wanted))
     if "==" in wanted and answer["version"] != wanted.split("==")[1]:
@@ -160,17 +161,25 @@ def _without(answers: Answers) -> str | None:
 
 
 def _driver(answer: Mapping[str, Any]) -> Check:
-    name, fix = "NVIDIA driver", f"install the driver again: {_DRIVERS_GUIDE}"
+    name, fix = "NVIDIA driver", machine.driver_fix()
     if "error" in answer:
-        return Check(name=name, status="warning", detail=answer["error"], fix="nvidia-smi")
+        return Check(name=name, status="warning", detail=f"nvidia-smi: {answer['error']}", fix=fix)
     if "fault" in answer:
         return Check(name=name, status="broken", detail=f"nvidia-smi: {answer['fault']}", fix=fix)
     if answer["gpus"]:
-        return Check(name=name, status="ok", detail="; ".join(answer["gpus"]))
+        detail = "; ".join(answer["gpus"])
+        if min(map(_driver_version, answer["gpus"])) >= _OLDEST_DRIVER:
+            return Check(name=name, status="ok", detail=detail)
+        oldest = ".".join(map(str, _OLDEST_DRIVER))
+        return Check(name=name, status="broken", detail=f"{detail}: CUDA 12 needs {oldest} or newer", fix=fix)
     if answer["hardware"]:
-        fix = f"docker run --gpus all … (in a container); else install the driver: {_DRIVERS_GUIDE}"
         return Check(name=name, status="broken", detail="there is an NVIDIA GPU, but no nvidia-smi", fix=fix)
     return Check(name=name, status="ok", detail="no NVIDIA GPU: everything runs on the CPU")
+
+
+def _driver_version(gpu: str) -> tuple[int, ...]:
+    """Out of nvidia-smi's `name, driver version, memory`."""
+    return tuple(map(int, re.findall(r"\d+", gpu.rsplit(",", 2)[1])))
 
 
 def _has_gpu(answers: Answers) -> bool:
@@ -187,6 +196,13 @@ def _tensorflow_gpu(answers: Answers) -> Check:
         return Check(name=name, status="ok", detail="none")
     fix = install(re.sub("^tensorflow", "tensorflow[and-cuda]", requirement("tensorflow")))
     why = "its CUDA libraries do not load" if answer["cuda"] else "this build is without CUDA"
+    return _blind(name, why, fix)
+
+
+def _blind(name: str, why: str, fix: str) -> Check:
+    """A library that sees no GPU, though the driver does."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        why, fix = f"CUDA_VISIBLE_DEVICES={shlex.quote(visible)}", "unset CUDA_VISIBLE_DEVICES"
     return Check(name=name, status="broken", detail=f"sees none, though the driver does: {why}", fix=fix)
 
 
@@ -200,8 +216,7 @@ def _dali_gpu(answers: Answers) -> Check:
         return Check(name=name, status="ok", detail=f"{answer['gpus']}")
     if not _has_gpu(answers):
         return Check(name=name, status="ok", detail="none")
-    why = answer["gpu_fault"] or "is CUDA_VISIBLE_DEVICES set, or the driver older than CUDA 12?"
-    return Check(name=name, status="broken", detail=f"sees none, though the driver does: {why}", fix="nvidia-smi")
+    return _blind(name, answer["gpu_fault"] or "CUDA finds none", machine.cuda_fix())
 
 
 def _library(name: str, answers: Answers) -> Check:

@@ -1,6 +1,7 @@
-"""What the doctor finds out about the machine: compiler, folders, space, cores. Nothing here can crash."""
+"""What the doctor finds out about the machine: compiler, system, folders, space, cores. Nothing here can crash."""
 
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -31,6 +32,32 @@ def compiler(plugin: Mapping[str, Any]) -> Check:
     return Check(name=name, status="warning", detail=f"{' and '.join(lacking)} not found: {needed}", fix=fix)
 
 
+def driver_fix() -> str:
+    """What brings a driver that works. A container has its host's."""
+    if in_container():
+        return "add `--gpus all` to `docker run`; the host needs NVIDIA's driver and its Container Toolkit"
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        release = {}
+    if "ubuntu" in (release.get("ID"), *release.get("ID_LIKE", "").split()):
+        return "sudo ubuntu-drivers install  # then restart the machine"
+    return "install the driver from https://www.nvidia.com/drivers, and restart the machine"
+
+
+def cuda_fix() -> str:
+    """What lets CUDA use the GPU that nvidia-smi lists."""
+    if in_container():
+        return "add `--gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility` to `docker run`"
+    return driver_fix()
+
+
+def in_container() -> bool:
+    """Whether Docker, Podman or Kubernetes run this."""
+    marks = Path("/.dockerenv"), Path("/run/.containerenv")
+    return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def cache() -> Check:
     """Whether scans can be kept."""
     folder = cache_folder()
@@ -56,10 +83,11 @@ def space() -> Check:
 
 
 def index_folder() -> Check:
-    """Room for the index files of an epoch: see `dali_pipe/index_files.py`."""
+    """Room for the index files that an epoch on a GPU has: see `dali_pipe/index_files.py`."""
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
-    fix = "docker run --shm-size=1g …" if folder == "/dev/shm" else "export TMPDIR=/a/folder/with/space"
+    enlarge = "add `--shm-size=1g` to `docker run`" if in_container() else "sudo mount -o remount,size=1g /dev/shm"
+    fix = enlarge if folder == "/dev/shm" else "export TMPDIR=/a/folder/with/space"
     return _graded("Index files", f"{folder}, {_gigabytes(free)} free", free < _INDEX, not free, fix)
 
 

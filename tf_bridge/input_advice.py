@@ -57,8 +57,9 @@ def _ours(dataset: ImageDataset, accelerated: bool, busy: float) -> tuple[str, s
         return "threads", f"let it have all {cores} cores: num_threads={cores}, not {dataset.num_threads}"
     if busy >= _SATURATED:
         return "cores", "all cores are busy, so it takes more of them, a GPU that decodes, or smaller stored images"
-    idle = f"the cores are {1 - busy:.0%} idle"
-    return "ahead", f"{idle}, so give fit `dataset.prefetch(2)`, and if you do, put the records on a faster disk"
+    # Not `prefetch`: the data set fetches ahead by itself.
+    idle = f"the cores are {1 - busy:.0%} idle, so it waits for storage, or for Python"
+    return "storage", f"{idle}: put the records on a faster disk or in memory, and take larger batches: fewer calls"
 
 
 def _others(busy: float) -> tuple[str, str]:

@@ -100,7 +100,7 @@ class InputMonitor(keras.callbacks.Callback):
     At each epoch's end the logs get `input_wait` (the share of the time in which the model waited for a batch, 0 to 1),
     `images_per_second` and `cpu_ms_per_image`: `fit` shows them in its line, and callbacks that follow this one in the
     list, TensorBoard say, write them. After the second epoch, and whenever it is another, one sentence says what to
-    change.
+    change; where there is one epoch only, at its end.
 
     How it measures: the compiled training step itself notes when it asks for its batch and when the batch is there, and
     each epoch's iterator is timed while it is made. On an accelerator, which still computes when the step's call
@@ -156,7 +156,8 @@ class InputMonitor(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Runs before Keras makes the epoch's iterator."""
-        self._advise()
+        if len(self.epochs) > 1:  # the first has warm-ups in it
+            self._advise()
         self._steps, self._done, self._timed = [], {}, None
         if self.model.train_function is not self._train:
             self._train = self._watched(self.model.train_function)
@@ -221,8 +222,8 @@ class InputMonitor(keras.callbacks.Callback):
         self._writer.flush()
 
     def _advise(self) -> None:
-        """Between the lines of `fit`: when an epoch after the first is known, and the advice is another."""
-        if len(self.epochs) < 2 or self._tell is None:
+        """Between the lines of `fit`: when the advice is another."""
+        if not self.epochs or self._tell is None:
             return
         kind, sentence = advice(self.epochs[-1], self._dataset, _accelerated())
         if sentence and kind != self._told:

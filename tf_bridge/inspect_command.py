@@ -5,7 +5,7 @@ import dataclasses
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ from dali_pipe.summary import PERCENTILES, Summary, summarize
 from dali_pipe.survey import Source, Survey
 from dali_pipe.tfrecord import RecordError
 from tf_bridge import inspect_text
+from tf_bridge.inspect_features import Declared, declared
 from tf_bridge.locate import embedded, is_files
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, print and draw as the arguments say; returns the exit code."""
     found = look(arguments)
+    features = declared(_dataset(arguments).folder) if _is_tfds(arguments) else {}
     summary = summarize(found, _duplicates(found))
     case = Case(summary=summary, size=arguments.size, smaller=_smaller(found, arguments.size), data=_quoted(arguments))
     advised = advice.advice(case)
@@ -37,9 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         inspect_page.draw(found, summary, advised, title, arguments.size, arguments.output)
     if arguments.json:
-        print(json.dumps(as_json(summary, advised, arguments), indent=2))
+        print(json.dumps(as_json(summary, features, advised, arguments), indent=2))
     else:
-        print(inspect_text.text(summary, advised, sys.stdout))
+        print(inspect_text.text(summary, features, advised, sys.stdout))
         if summary.records:
             print(f"\nSaved:   {arguments.output}")
     return 0
@@ -54,8 +56,9 @@ def look(arguments: argparse.Namespace) -> Survey:
     """
     wanted, schema, classes = _wanted(arguments)
     threads = arguments.threads or available_cores()
-    total = sum(source.path.stat().st_size for source in wanted if source.path.is_file())
-    with tqdm(total=total, desc="Looking", unit="B", unit_scale=True, leave=False, disable=None) as bar:
+    total = survey.PASSES * sum(source.path.stat().st_size for source in wanted if source.path.is_file())
+    timed = "{l_bar}{bar}| {elapsed}<{remaining}"  # not the bytes, which count several times
+    with tqdm(total=total, desc="Looking", leave=False, disable=None, bar_format=timed) as bar:
         return survey.survey(wanted, schema, classes, threads, bar.update, arguments.fresh)
 
 
@@ -63,12 +66,16 @@ def _is_tfds(arguments: argparse.Namespace) -> bool:
     return arguments.data is None or not is_files(arguments.data)
 
 
+def _dataset(arguments: argparse.Namespace) -> tfds_source.Dataset:
+    return tfds_source.read_metadata(tfds_source.find(arguments.data or embedded(), arguments.data_dir))
+
+
 def _wanted(arguments: argparse.Namespace) -> tuple[list[Source], Schema, Sequence[str]]:
     if not _is_tfds(arguments):
         given = {"files": arguments.data, "validation": arguments.validation}
         files = [Source(split, path) for split, pattern in given.items() for path in _matches(pattern)]
         return files, _schema(files, arguments), ()
-    dataset = tfds_source.read_metadata(tfds_source.find(arguments.data or embedded(), arguments.data_dir))
+    dataset = _dataset(arguments)
     specs = [arguments.split, arguments.validation]
     shards = [s for spec in specs if spec not in (None, "none") for s in sources.of_splits(dataset, spec)]
     if not shards:
@@ -120,7 +127,9 @@ def _quoted(arguments: argparse.Namespace) -> str:
     return shlex.join([*words, *(word for flag, value in flags.items() if value for word in (flag, value))])
 
 
-def as_json(summary: Summary, advised: Sequence[Advice], arguments: argparse.Namespace) -> dict[str, Any]:
+def as_json(
+    summary: Summary, features: Mapping[str, Declared], advised: Sequence[Advice], arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Everything the text says and more, for `json.dumps`."""
     groups = [[copy._asdict() for copy in group.copies] for group in summary.duplicates]
     return {
@@ -131,6 +140,7 @@ def as_json(summary: Summary, advised: Sequence[Advice], arguments: argparse.Nam
         "image_key": summary.image_key,
         "label_key": summary.label_key,
         "features": {key: field._asdict() for key, field in summary.fields.items()},
+        "declared": {key: feature._asdict() for key, feature in features.items()},
         "classes": list(summary.class_names),
         "percentiles": list(PERCENTILES),
         "images": {name: list(values) for name, values in summary.images.items()},

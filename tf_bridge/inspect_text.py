@@ -9,6 +9,7 @@ from dali_pipe.advice import Advice
 from dali_pipe.summary import PERCENTILES, Summary
 from dali_pipe.survey import Field
 from tf_bridge.columns import columns
+from tf_bridge.inspect_features import Declared
 
 _ALL, _ENDS, _BAR, _NAME = 20, 5, 24, 28  # classes listed in full; at each end of a longer list; letters
 _WIDEST = 110
@@ -24,11 +25,11 @@ TURNS = {
 }
 
 
-def text(summary: Summary, advised: Sequence[Advice], stream: TextIO) -> str:
-    """Every table, and the advice."""
+def text(summary: Summary, features: Mapping[str, Declared], advised: Sequence[Advice], stream: TextIO) -> str:
+    """Every table, and the advice; `features` as the data set declares them, by key."""
     sections = [
         _splits(summary),
-        _fields(summary),
+        _fields(summary, features),
         _images(summary),
         _formats(summary),
         _classes(summary, _bars(stream)),
@@ -58,13 +59,13 @@ def _span(low_middle_high: Sequence[str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _fields(summary: Summary) -> str:
+def _fields(summary: Summary, features: Mapping[str, Declared]) -> str:
     rows = [["key", "type", "in records", ""]]
     whole = max((field.records for field in summary.fields.values()), default=0)
     for key, field in sorted(summary.fields.items()):
         role = {summary.image_key: "the image", summary.label_key: "the label"}.get(key, "")
         share = "all" if field.records == whole else f"{field.records:,}"
-        rows.append([key, shape(field), share, role])
+        rows.append([key, shape(field), share, ", ".join(filter(None, (role, str(features.get(key, "")))))])
     return table(rows, left=4)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import os
 import sys
 from typing import Any
 
@@ -144,7 +145,7 @@ def _fit(
                 epochs=arguments.epochs,
                 callbacks=[*callbacks, interrupt],
                 validation_data=validation,
-                verbose="auto" if sys.stdout.isatty() else 2,  # a bar in a log file is a thousand lines
+                verbose=_verbose(),
             )
     except KeyboardInterrupt:
         _save(model, arguments)
@@ -152,6 +153,11 @@ def _fit(
         return 130
     _save(model, arguments)
     return 0
+
+
+def _verbose() -> int:
+    """Keras's: a bar, which is coloured, for terminals; a line an epoch for files and where NO_COLOR is set."""
+    return 1 if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else 2
 
 
 def _save(model: keras.Model, arguments: argparse.Namespace) -> None:
