@@ -61,7 +61,7 @@ def bound(check: Check, setting: Setting) -> float:
     """By how much the GPU's images may differ from the CPU's, in the batch's units."""
     recipe = recipes(setting.size)[check.recipe].with_dtype(check.dtype)
     sizes = dp.from_files(setting.data).sizes(recipe.exif)
-    return parity_layers.bound(recipe, sizes)
+    return parity_layers.bound(recipe, sizes, nvjpeg=check.device == "gpu" and check.decoder != "on the CPU")
 
 
 def speed(check: Check, setting: Setting) -> dict[str, Any]:

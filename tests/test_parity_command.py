@@ -204,6 +204,7 @@ LARGE, TINY = np.array([[50, 60]]), np.array([[50, 60], [7, 60]])
 )
 def test_bounds_in_grey_levels(recipe: dp.Recipe, sizes: np.ndarray, levels: int) -> None:
     assert parity_layers.bound(recipe, sizes) == levels
+    assert parity_layers.bound(recipe, sizes, nvjpeg=True) > levels
 
 
 @pytest.mark.parametrize(

@@ -92,4 +92,5 @@ def _apart(shards: list[Path], recipe: dp.Recipe) -> np.ndarray:
         next(iter(tb.from_tfrecords(shards, recipe=recipe, batch_size=10, seed=11, engine=engine)))[0].numpy()
         for engine in ("dali", "tfdata")
     )
-    return np.abs(dali.astype(int) - tfdata)
+    apart: np.ndarray = np.abs(dali.astype(int) - tfdata)
+    return apart

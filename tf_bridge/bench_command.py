@@ -14,10 +14,10 @@ import tensorflow as tf
 from tqdm import tqdm
 
 import dali_pipe as dp
-from dali_pipe.device import DeviceName, available_cores, resolve_device
+from dali_pipe.device import DeviceName, available_cores
 from dali_pipe.recipe import DType
 from tf_bridge import cli_data, machine, measure
-from tf_bridge.choice import EngineName, dali_fault
+from tf_bridge.choice import EngineName, dali_device, dali_fault
 from tf_bridge.columns import columns
 from tf_bridge.dataset import from_records
 
@@ -82,7 +82,7 @@ def engines() -> list[tuple[EngineName, DeviceName]]:
     usable: list[tuple[EngineName, DeviceName]] = [("tfdata", "cpu")]
     if not dali_fault():
         usable.insert(0, ("dali", "cpu"))
-        if resolve_device(framework_gpus=len(tf.config.list_physical_devices("GPU"))).kind == "gpu":
+        if dali_device().kind == "gpu":
             usable.insert(0, ("dali", "gpu"))
     return usable
 

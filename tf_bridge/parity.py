@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
-from dali_pipe.device import resolve_device
 from dali_pipe.plan import Plan
 from dali_pipe.recipe import Recipe
 from dali_pipe.records import Records
@@ -96,9 +94,8 @@ def engines() -> list[Engine]:
     """
     if fault := choice.dali_fault():
         raise ImportError(f"There is no engine to hold against tf.data: DALI cannot be loaded ({fault})")
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    has_gpu = resolve_device("auto", framework_gpus=gpus).kind == "gpu"
-    return [Engine("dali", "cpu"), *([Engine("dali", "gpu")] if has_gpu else [])]
+    on_gpu = [Engine("dali", "gpu")] if choice.dali_device().kind == "gpu" else []
+    return [Engine("dali", "cpu"), *on_gpu]
 
 
 def compare(
@@ -149,8 +146,11 @@ def compare(
         ]
         tallies = [_Tally(keep) for _ in chosen]
         _run(datasets, epoch, tallies, tick)
-        allowed = bound(layer.recipe, records.sizes(recipe.exif))
-        rows += [tally.row(layer, engine, allowed) for tally, engine in zip(tallies, chosen, strict=True)]
+        sizes = records.sizes(recipe.exif)
+        rows += [
+            tally.row(layer, engine, bound(layer.recipe, sizes, nvjpeg=engine.device == "gpu"))
+            for tally, engine in zip(tallies, chosen, strict=True)
+        ]
     return rows
 
 

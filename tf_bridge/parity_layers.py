@@ -23,6 +23,10 @@ _ROUNDING: tuple[type[Op], ...] = (
 # edge, TensorFlow goes without that part. It is an eighth of the filter in the outermost row and column, 15/64 in a
 # corner; all other pixels are within one.
 _ANTIALIASED = 255 * 15 // 64 + 1
+# Grey levels between nvJPEG's images and libjpeg-turbo's: each has an inverse transform of its own. Contrast and
+# colours may double what they meet. Not yet run on a GPU.
+_NVJPEG = 5
+_STRETCHING: tuple[type[Op], ...] = (color_ops.RandomContrast, color_ops.RandomSaturation, color_ops.RandomHue)
 _FLOATS_ALIKE = 1e-6  # float32 with ImageNet's statistics; other types and statistics need more
 
 
@@ -50,19 +54,26 @@ def layers(recipe: Recipe) -> list[Layer]:
     return [*found, Layer(f"whole recipe, {recipe.dtype}", recipe)]
 
 
-def grey_bound(recipe: Recipe, sizes: Ints) -> int:
-    """Grey levels by which engines may differ before `Normalize`, on images of `sizes`."""
+def grey_bound(recipe: Recipe, sizes: Ints, nvjpeg: bool = False) -> int:
+    """Grey levels by which engines may differ before `Normalize`, on images of `sizes`.
+
+    Args:
+        recipe: what is done.
+        sizes: heights and widths, `(n, 2)`.
+        nvjpeg: whether one of them decodes on the GPU.
+    """
     resized = recipe.undersized(sizes)  # a crop that meets a smaller image resizes it
     levels = [
         _ANTIALIASED if getattr(op, "antialias", False) else isinstance(op, _ROUNDING) or place in resized
         for place, op in enumerate(recipe.steps)
     ]
-    return sum(levels) + isinstance(recipe.mix, MixUp)
+    decoded = _NVJPEG << sum(isinstance(op, _STRETCHING) for op in recipe.steps) if nvjpeg else 0
+    return sum(levels) + isinstance(recipe.mix, MixUp) + decoded
 
 
-def bound(recipe: Recipe, sizes: Ints) -> float:
-    """What the largest difference may be, in the units of the recipe's images."""
-    levels = grey_bound(recipe, sizes)
+def bound(recipe: Recipe, sizes: Ints, nvjpeg: bool = False) -> float:
+    """What the largest difference may be, in the units of the recipe's images; arguments as of `grey_bound`."""
+    levels = grey_bound(recipe, sizes, nvjpeg)
     if recipe.dtype == "uint8":
         return levels
     op = recipe.normalize or ops.Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
