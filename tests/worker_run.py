@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import tensorflow as tf
 import dali_pipe as dp
 import tf_bridge as tb
 from tests.mirrored_run import in_numpy
+from tf_bridge import state_file
 
 RANDOM = dp.Recipe((dp.RandomCrop(16), dp.RandomFlip()), "uint8")
 FIXED = dp.Recipe((dp.CenterCrop(16),), "uint8")
@@ -60,7 +62,13 @@ class Worker:
     def _trained_by_keras_3(self, **options: Any) -> tuple[Any, Any]:
         import keras
 
-        worker = self
+        worker, write = self, state_file.write
+
+        def slow(*args: Any, **options: Any) -> None:
+            time.sleep(0.3)  # as for a large model; nobody may go on from what was there before
+            write(*args, **options)
+
+        state_file.write = slow
 
         class Logged(keras.Model):
             """Writes down the labels of each step, and dies in the middle of one if it is to."""
@@ -185,6 +193,10 @@ def main(
     try:
         result = getattr(Worker(rank, len(ports), files, folder, engine, kill), name)()
         Path(folder, f"result-{rank}").write_text(json.dumps(result))
+        # Its part of the last exchange may still be on its way to the others.
+        others, end = [Path(folder, f"result-{other}") for other in range(len(ports))], time.monotonic() + 20
+        while not all(map(Path.exists, others)) and time.monotonic() < end:
+            time.sleep(0.02)
     except Exception:
         traceback.print_exc()
         sys.exit(1)

@@ -82,6 +82,7 @@ class TrainingState(keras.callbacks.Callback):
             ValueError: the saved run had other data, or another model; or there is no whole state, but a broken one; or
                 workers see other states.
         """
+        agreed(model.distribute_strategy, 0)  # the chief, for whom the others wait here, may be writing yet
         found = state_file.read(self._folder) if self._resume else None
         self._check_workers(model, found)
         if found is None:
