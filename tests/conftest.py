@@ -1,10 +1,3 @@
-import os
-
-# Before TensorFlow is imported anywhere: its start-up lines would bury a failing test's output.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Several test processes may share one GPU.
-os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

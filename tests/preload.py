@@ -1,9 +1,5 @@
 """What the fork server imports once for all tests that need a process of their own; nothing here starts a thread."""
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import keras  # noqa: F401
 import nvidia.dali.plugin.tf  # noqa: F401
 import tensorflow  # noqa: F401

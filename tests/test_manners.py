@@ -168,7 +168,6 @@ class Running:
         return self.process.returncode, told
 
 
-@pytest.mark.slow  # times out on a busy machine
 def test_ctrl_c_takes_the_probes_along(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("import time; time.sleep(100)")
     running = Running("doctor", PYTHONPATH=str(tmp_path))

@@ -6,7 +6,6 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
@@ -49,7 +48,7 @@ def _command(
             return int(import_module(module).run(arguments))
         import_module("tf_bridge").check_installed()
         if not arguments.verbose:
-            _quiet()
+            import_module("tf_bridge.quiet").load_frameworks()
         with import_module("tf_bridge.cli_data").plain_errors():
             return int(import_module(module).run(arguments))
 
@@ -213,25 +212,6 @@ def _bench_parser(commands: Commands) -> None:
     group.add_argument("--rounds", type=args.positive, default=3, help="all settings once, in turn; medians are shown")
     group.add_argument("--seconds", type=float, default=2.0, help="of each setting in each round")
     args.json_argument(group)
-
-
-def _quiet() -> None:
-    """Load TensorFlow and DALI's plugin without the lines they print that no user can act on.
-
-    Some come from C++ before any log level counts, so the descriptor itself is turned away meanwhile.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        for module in ("tensorflow", "nvidia.dali.plugin.tf"):
-            with suppress(Exception):  # whoever needs it will hear why it cannot be loaded
-                import_module(module)
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
