@@ -73,6 +73,7 @@ def _measuring(parser: argparse.ArgumentParser, *, seconds: float) -> argparse.A
     parser.add_argument("--rounds", type=int, default=5, help="all cases once, in turn")
     parser.add_argument("--seconds", type=float, default=seconds, help="of each case in each round")
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before them that do not count")
+    parser.add_argument("--limit", type=float, help="seconds after which a case is given up; default: by measure")
     parser.add_argument("--output", type=Path, default=None, help="JSON file; default: runs/benchmarks/COMMAND.json")
     return parser
 
@@ -88,7 +89,8 @@ def _cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def _task(arguments: argparse.Namespace, measure: str, **more: Any) -> dict[str, Any]:
-    return {"measure": measure, "warm_up": arguments.warm_up, "seconds": arguments.seconds, **more}
+    same = {name: getattr(arguments, name) for name in ("warm_up", "seconds", "limit")}
+    return {"measure": measure, **same, **more}
 
 
 def _run(arguments: argparse.Namespace, found: dict[str, Any]) -> None:

@@ -15,27 +15,31 @@ class Watch:
     def __init__(self) -> None:
         self.samples: list[tuple[float, float, float]] = []  # time.time(), percent, MB
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
 
     def __enter__(self) -> "Watch":
         if shutil.which("nvidia-smi"):
             command = ["nvidia-smi", "--id=0", *_QUERY]
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+            self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+            self._reader.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
+        if self._process is not None and self._reader is not None:
             self._process.kill()
+            self._reader.join()  # it closes the pipe
             self._process.wait()
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            try:
-                percent, megabytes = map(float, line.split(","))
-            except ValueError:  # "[N/A]", or a line cut by the end
-                continue
-            self.samples.append((time.time(), percent, megabytes))
+        with process.stdout as lines:
+            for line in lines:
+                try:
+                    percent, megabytes = map(float, line.split(","))
+                except ValueError:  # "[N/A]", or a line cut by the end
+                    continue
+                self.samples.append((time.time(), percent, megabytes))
 
     def within(self, start: float, end: float) -> dict[str, Any]:
         """Mean utilisation and most memory between two times; empty without samples."""

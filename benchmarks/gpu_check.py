@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,7 +27,7 @@ import dali_pipe as dp
 from benchmarks import gpu
 from benchmarks.gpu_cases import Check, Setting, checks, missing, recipes
 from benchmarks.gpu_goals import BATCH, WIDTH, verdicts
-from benchmarks.rounds import ROOT
+from benchmarks.rounds import ROOT, form
 from dali_pipe.device import available_cores, dali_gpu_count
 from tf_bridge import machine, parity_layers
 from tf_bridge.locate import embedded
@@ -191,24 +192,39 @@ class Report:
     machine: dict[str, Any] = field(default_factory=partial(machine.describe, ROOT))
     cases: list[dict[str, Any]] = field(default_factory=list)
 
+    def begin(self) -> None:
+        """Print what is measured and on what."""
+        print(machine.one_line(self.machine))
+        if not dali_gpu_count():
+            print("There is no GPU that DALI can use: what follows is the CPU's, and tells nothing of a GPU.")
+        setting = self.setting
+        print(f"Crops of {setting.size}, batches of {setting.batch_size}, {setting.seconds:g} s for each speed.\n")
+        print(f"{'what':11s} {'case':40s} {'status':8s} figures")
+
     def add(self, check: Check, outcome: dict[str, Any]) -> None:
-        """Keep a case's outcome, and print it."""
+        """Keep a case's outcome, and print it; what is skipped is summed up at the end."""
         self.cases.append({**asdict(check), **outcome})
-        figures = {name: value for name, value in outcome.items() if name != "status"}
-        print(f"{check.kind:11s} {check.name:40s} {outcome['status']:8s} {_short(figures)}", flush=True)
+        if outcome["status"] != "skipped":
+            figures = {name: value for name, value in outcome.items() if name != "status"}
+            print(f"{check.kind:11s} {check.name:40s} {outcome['status']:8s} {_short(figures)}", flush=True)
         goals = [verdict._asdict() for verdict in verdicts(self.cases)]
         whole = {"machine": self.machine, "setting": asdict(self.setting), "goals": goals, "cases": self.cases}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
     def conclude(self) -> None:
-        """Print which goals were reached."""
+        """Print what was skipped, and which goals were reached."""
+        skipped = Counter(case["reason"] for case in self.cases if case["status"] == "skipped")
+        for reason, count in skipped.items():
+            print(f"{count} of {len(self.cases)} cases skipped: {reason}")
+        print("\nGoals, each found (wanted):")
         for goal, target, found, verdict in verdicts(self.cases):
             print(f"{goal}: {'-' if found is None else f'{found:.3g}'} ({target}), {verdict}")
 
 
 def _short(figures: dict[str, Any]) -> str:
-    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items())
+    told = ((name, f"{value:{form(value)}}" if isinstance(value, float) else value) for name, value in figures.items())
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told)
 
 
 def in_process(check: Check, setting: Setting, limit: float) -> dict[str, Any]:
@@ -231,14 +247,17 @@ def in_process(check: Check, setting: Setting, limit: float) -> dict[str, Any]:
 def run(report: Report, todo: Sequence[Check], seconds: float) -> None:
     """The cases in order, as far as the time goes."""
     end = time.monotonic() + seconds
+    late = {"status": "skipped", "reason": f"the {seconds:.0f} s are used up"}
     for check in todo:
         left = end - time.monotonic()
         if reason := missing(check):
             report.add(check, {"status": "skipped", "reason": reason})
         elif left <= report.setting.seconds:
-            report.add(check, {"status": "skipped", "reason": f"the {seconds:.0f} s are used up"})
+            report.add(check, late)
         else:
-            report.add(check, in_process(check, report.setting, min(left, _LONGEST)))
+            outcome = in_process(check, report.setting, min(left, _LONGEST))
+            cut = outcome["status"] == "failed" and time.monotonic() >= end  # for want of time, not by its own fault
+            report.add(check, late if cut else outcome)
 
 
 def _embedded() -> str:
@@ -277,9 +296,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         steps=arguments.steps or steps,
     )
     report = Report(arguments.output, setting)
+    report.begin()
     run(report, [check for check in checks() if check.kind in arguments.only], arguments.seconds)
     report.conclude()
-    print(f"Written to {arguments.output}")
+    print(f"\nAll cases and figures: {arguments.output}")
     return int(any(case["status"] in ("failed", "crashed") for case in report.cases))
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from benchmarks.case import Case, work_folder
 from dali_pipe import reader
@@ -31,13 +32,15 @@ def listing(case: Case) -> list[tuple[str, int]]:
 
 def _name(case: Case) -> str:
     stamps = [os.stat(path) for path in case.files]
-    text = repr((case.files, [(status.st_size, status.st_mtime_ns) for status in stamps], case.split))
+    stamped = [(status.st_size, status.st_mtime_ns) for status in stamps]
+    text = repr((case.files, stamped, case.split, case.image_key, case.label_key, case.label_offset))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _write(case: Case, folder: Path) -> None:
     records = case.records
-    for place, label in enumerate(records.labels.tolist()):
+    labels = tqdm(records.labels.tolist(), "Writing images as files", unit=" images", leave=False, disable=None)
+    for place, label in enumerate(labels):
         target = folder / "images" / f"{label:05d}"
         target.mkdir(parents=True, exist_ok=True)
         image = next(iter(reader.read_images(records, np.array([place]))))

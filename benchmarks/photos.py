@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from benchmarks.case import work_folder
 from tf_bridge import sample_data
@@ -29,7 +30,8 @@ def shards(shorter_side: int) -> str:
 def _write(shorter_side: int, path: Path) -> None:
     photographs = [sample_data._photograph(file) for file in sample_data.PHOTOGRAPHS.values()]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for key in range(COUNT):
+        written = f"Making photographs of {shorter_side} px"
+        for key in tqdm(range(COUNT), written, unit=" images", leave=False, disable=None):
             label = key % len(photographs)
             jpeg = sample_data._variant(photographs[label], np.random.default_rng(key), shorter_side)
             features = {

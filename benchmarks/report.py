@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import goals
+from benchmarks import goals, rounds
 from benchmarks.pipelines import PIPELINES
 from benchmarks.rounds import Spread, ratio, spread
 from tf_bridge.machine import one_line
@@ -26,9 +26,9 @@ class Table(NamedTuple):
 
 
 def tables(results: Results) -> list[Table]:
-    """The tables of one saved result."""
+    """The tables of one saved result; one without rows stays if it says why."""
     makers = {"run": _run_tables, "share": _share_tables, "scaling": _curve_tables}
-    return [table for table in makers[results["command"]](results) if table.rows]
+    return [table for table in makers[results["command"]](results) if table.rows or table.note]
 
 
 def text(results: Iterable[Results]) -> str:
@@ -40,7 +40,8 @@ def _heading(results: Results) -> str:
     machine, settings = results["machine"], results["settings"]
     return (
         f"{machine['date'][:10]}, {one_line(machine)}; commit {machine['commit']}; median (lowest-highest) of "
-        f"{settings['rounds']} rounds, {settings['seconds']} s each, batch {settings['batch_size']}"
+        f"{settings['rounds']} rounds, {settings['seconds']} s each; crops of {settings['size']}, "
+        f"batch {settings['batch_size']}, our inverse DCT {settings['dct']}"
     )
 
 
@@ -60,10 +61,11 @@ def _pad(cell: str, width: int, right: bool) -> str:
     return cell.rjust(width) if right else cell.ljust(width)
 
 
-def figure(value: Spread | None, form: str = ",.0f") -> str:
-    """`median (low-high)`; a dash where nothing was measured."""
+def figure(value: Spread | None, form: str | None = None) -> str:
+    """`median (low-high)`, in a form that suits the median unless one is given; a dash where nothing was measured."""
     if value is None:
         return "-"
+    form = form or rounds.form(value.median)
     return f"{value.median:{form}} ({value.low:{form}}-{value.high:{form}})"
 
 
@@ -71,17 +73,16 @@ def _run_tables(results: Results) -> Iterable[Table]:
     rows = results["rows"]
     for recipe in dict.fromkeys(row["case"]["recipe"] for row in rows):
         yield _speed_table(recipe, [row for row in rows if row["case"]["recipe"] == recipe])
-    yield Table("Goals", goals.COLUMNS, goals.lines(rows), _WITHIN)
-    yield Table(
-        "tf.data's variants",
-        ("case", "images/s"),
-        [
-            (f"{tried['recipe']} {tried['dtype']} {variant}", f"{speed:,.0f}")
-            for tried in results["variants"]
-            for variant, speed in tried["images_per_second"].items()
-        ],
-        "Median of three tries before the rounds; the fastest is the table's `tuned`.",
-    )
+    if lines := goals.lines(rows):
+        yield Table("Goals", goals.COLUMNS, lines, _WITHIN)
+    variants: list[tuple[str, ...]] = [
+        (f"{tried['recipe']} {tried['dtype']} {variant}", f"{speed:,.0f}")
+        for tried in results["variants"]
+        for variant, speed in tried["images_per_second"].items()
+    ]
+    if variants:
+        note = "Median of three tries before the rounds; the fastest is the table's `tuned`."
+        yield Table("tf.data's variants", ("case", "images/s"), variants, note)
 
 
 def _speed_table(recipe: str, rows: Sequence[Row]) -> Table:
@@ -116,7 +117,7 @@ def _baseline(row: Row, rows: Sequence[Row]) -> Row | None:
 def _missing(rows: Sequence[Row]) -> str:
     """Why cases are not in the table."""
     told = [
-        f"{row['name']} {row['case']['dtype']} {state}: {row[state]}"
+        f"{row['case']['recipe']} {row['case']['dtype']} {row['name']} {state}: {row[state]}"
         for row in rows
         for state in ("skipped", "failed")
         if state in row
@@ -145,20 +146,18 @@ def _share_line(row: Row, settings: Mapping[str, Any]) -> tuple[str, ...]:
 def _curve_tables(results: Results) -> Iterable[Table]:
     for curve in results["curves"]:
         measured = [row for row in curve["rows"] if row["rounds"]]
-        if measured:
-            keys = [key for key, value in measured[0]["rounds"][0].items() if isinstance(value, float | int)]
-            if "images_per_second" in keys:
-                keys = ["images_per_second", "cpu_ms_per_image", "first_batch_seconds"]
-            yield Table(
-                f"Scaling: {curve['curve']}",
-                (curve["curve"], "pipeline", *(key.replace("_", " ") for key in keys)),
-                [(f"{row['x']}", row["name"], *(figure(spread(row, key), ".4g") for key in keys)) for row in measured],
-                _missing(curve["rows"]),
-            )
-        if curve["curve"] == "index":
-            yield Table(
-                "Goal", goals.COLUMNS, goals.index(measured), "Ratios within each round, median over the rounds."
-            )
+        found = measured[0]["rounds"][0] if measured else {}
+        keys = [key for key, value in found.items() if isinstance(value, float | int)]
+        if "images_per_second" in keys:
+            keys = ["images_per_second", "cpu_ms_per_image", "first_batch_seconds"]
+        yield Table(
+            f"Scaling: {curve['curve']}",
+            (curve["curve"], "pipeline", *(key.replace("_", " ") for key in keys)),
+            [(f"{row['x']}", row["name"], *(figure(spread(row, key)) for key in keys)) for row in measured],
+            _missing(curve["rows"]),
+        )
+        if curve["curve"] == "index" and measured:
+            yield Table("Goal", goals.COLUMNS, goals.index(measured), _WITHIN)
 
 
 def write(results: Sequence[Results], folder: Path) -> Path:

@@ -20,6 +20,8 @@ from benchmarks import gpu
 from benchmarks.case import Case
 
 ROOT = Path(__file__).parent.parent
+# Seconds that a case may take beyond the time it is measured for. `fit` may train a ResNet-18 on two cores.
+LIMITS = {"speed": 300.0, "simulated": 300.0, "fit": 7200.0, "view": 300.0, "index": 300.0}
 Found = dict[str, Any]
 Row = dict[str, Any]
 Run = Callable[[Mapping[str, Any]], Found]
@@ -39,29 +41,41 @@ class Spread(NamedTuple):
         return cls(statistics.median(values), min(values), max(values))
 
 
-def in_process(task: Mapping[str, Any], timeout: float = 300) -> Found:
+def time_limit(task: Mapping[str, Any]) -> float:
+    """Seconds after which a task is given up: its own `limit`, or what its measure may take at most."""
+    if task.get("limit"):
+        return float(task["limit"])
+    return float(LIMITS[task["measure"]] + task.get("warm_up", 0.0) + 2 * task.get("seconds", 0.0))
+
+
+def in_process(task: Mapping[str, Any]) -> Found:
     """What `child.py` finds; a child that fails, or takes too long, gives `{"failed": why}` and stops no other."""
-    with gpu.Watch() as watch:
-        text = json.dumps({**task, "began": time.time()})
-        child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.child", text],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            cwd=ROOT,
-            start_new_session=True,
-        )
+    limit = time_limit(task)
+    with gpu.Watch() as watch, _child(task) as child:
         try:
-            out, err = child.communicate(timeout=timeout)
+            out, err = child.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            return {"failed": f"still running after {timeout:.0f} s"}
+            return {
+                "failed": f"still running after {limit:g} s, the limit of `{task['measure']}`; `--limit` sets another"
+            }
         finally:
             _end(child)
     if child.returncode or not out.strip():
-        return {"failed": _last_line(err) or f"exit code {child.returncode}"}
+        return {"failed": _why(child.returncode, err)}
     found: Found = json.loads(out.splitlines()[-1])
     return {**found, **watch.within(*found["window"])} if "window" in found else found
+
+
+def _child(task: Mapping[str, Any]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.child", json.dumps({**task, "began": time.time()})],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=ROOT,
+        start_new_session=True,
+    )
 
 
 def _end(child: "subprocess.Popen[str]") -> None:
@@ -69,6 +83,14 @@ def _end(child: "subprocess.Popen[str]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+
+
+def _why(code: int, err: str) -> str:
+    """A signal is named first: the last line may have nothing to do with it."""
+    line = _last_line(err)
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}" + (f", after: {line}" if line else "")
+    return line or f"exit code {code}, and nothing printed"
 
 
 def _last_line(text: str) -> str:
@@ -107,11 +129,17 @@ def interleave(
 
 def _told(row: Mapping[str, Any], found: Found) -> str:
     case = row["case"]
-    name = f"{case['recipe']} {case['dtype']} {row['name']}"
+    at = f" at {row['x']}" if "x" in row else ""  # on a curve
+    name = f"{case['recipe']} {case['dtype']} {row['name']}{at}"
     for key in ("skipped", "failed"):
         if key in found:
             return f"{name} {key}: {found[key]}"
     return f"{name}: {', '.join(f'{key} {value:.4g}' for key, value in found.items() if isinstance(value, float))}"
+
+
+def form(value: float) -> str:
+    """How a figure of any size is written: three digits, and all that are before the point."""
+    return ",.0f" if value >= 100 else ".3g"
 
 
 def spread(row: Mapping[str, Any], key: str) -> Spread | None:

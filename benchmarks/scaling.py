@@ -22,10 +22,11 @@ def run(base: Case, curves: Sequence[str], times: int, task: Mapping[str, Any], 
         found.append({"curve": curve, "rows": rows})
         if curve == "records":
             for row in rows:
-                view = {"measure": "view", "records": row["x"], "shards": row["shards"]}
-                rounds.interleave([row], times, view)
+                rounds.interleave(
+                    [row], times, {**task, "measure": "view", "records": row["x"], "shards": row["shards"]}
+                )
         else:
-            rounds.interleave(rows, times, {"measure": "index"} if curve == "index" else task)
+            rounds.interleave(rows, times, {**task, "measure": "index"} if curve == "index" else task)
 
 
 def _rows(base: Case, curve: str) -> list[rounds.Row]:

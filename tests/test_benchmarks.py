@@ -327,7 +327,15 @@ def test_a_report_of_shares_and_curves() -> None:
         "load_before": 0,
         "commit": "x",
     }
-    settings = {"rounds": 1, "seconds": 1, "batch_size": 4, "accelerator": 2500.0, "width": 64}
+    settings = {
+        "rounds": 1,
+        "seconds": 1,
+        "size": 32,
+        "batch_size": 4,
+        "dct": "fast",
+        "accelerator": 2500.0,
+        "width": 64,
+    }
     same = {"machine": machine, "settings": settings}
     shares = {"command": "share", **same, "rows": [{**_row("ours"), "rounds": [steps]}]}
     curves = [{"curve": "threads", "rows": [{**_row("ours", 10, 20), "x": 1}, {**_row("ours", 30, 40), "x": 2}]}]
@@ -335,4 +343,34 @@ def test_a_report_of_shares_and_curves() -> None:
     told = report.text([shares, scaling])
     assert "simulated, 2,500 images/s" in told and "50% (50%-50%)" in told
     assert "Scaling: threads" in told and "15 (10-20)" in told
+    assert "median (lowest-highest) of 1 rounds" in told and "crops of 32, batch 4, our inverse DCT fast" in told
     assert [name for result in (shares, scaling) for name, _ in plots.draw(result)] == ["share", "scaling-threads"]
+
+
+def test_a_plot_says_what_it_shows() -> None:
+    rows = [_row("ours", 10, 20, 60), _row("tuned", 12_000), _row("limit_copy", 10**6)]
+    figure = plots._bars(rows)
+    machine = {"date": "2026-01-02T03:04", "cpu": "C", "cores": 2, "gpus": ["G", "G"]}
+    assert plots._png(figure, "crop_train", {"machine": machine, "settings": {"rounds": 3}}).startswith(b"\x89PNG")
+    title = "crop_train: median, lowest and highest of 3 rounds\nC, 2 cores, 2 × G; 2026-01-02"
+    assert figure.get_suptitle() == title
+    speed, cpu = figure.axes
+    assert (speed.get_xlabel(), cpu.get_xlabel()) == ("images/s", "host CPU, ms per image")
+    assert [label.get_text() for label in speed.get_yticklabels()] == ["ours uint8", "tuned uint8"]
+    assert all(bottom > top for bottom, top in (axes.get_ylim() for axes in figure.axes))  # the first is on top
+    assert [text.get_text().strip() for text in speed.texts] == ["20", "12,000"]
+    whiskers = speed.collections[0].get_segments()[0]  # type: ignore[attr-defined]
+    assert whiskers[:, 0].tolist() == [10, 60]
+
+
+def test_a_table_of_failures_says_why() -> None:
+    failed = {**_row("ours"), "failed": "ended by SIGSEGV"}
+    told = [
+        report.tables({"command": "run", "rows": [failed], "variants": []}),
+        report.tables({"command": "share", "rows": [failed], "settings": {}}),
+        report.tables({"command": "scaling", "curves": [{"curve": "batch", "rows": [{**failed, "x": 16}]}]}),
+    ]
+    assert [[table.note for table in tables] for tables in told] == 3 * [
+        ["crop_train uint8 ours failed: ended by SIGSEGV"]
+    ]
+    assert "ended by SIGSEGV" in report.markdown(told[0][0])
