@@ -135,6 +135,18 @@ class Plan:
         return len(range(self.rank, len(self.records), self.replicas))
 
 
+def blocks(plan: Plan, batch_size: int) -> str | None:
+    """What to tell a user whose order is one of blocks, or None."""
+    if plan.segments is None:
+        return None
+    count, longest = len(plan.segments), max(map(len, plan.segments))
+    mixed = min(batch_size, round(batch_size * plan.replicas * count / len(plan.records)) or 1)
+    return (
+        f"shuffle=True permutes {count:,} blocks of at most {longest} neighbouring records: a batch of {batch_size} "
+        f'mixes about {mixed} of them. shuffle="exact" permutes single records.'
+    )
+
+
 def mixing(plan: Plan, batch_size: int) -> str | None:
     """What to tell a user whose blocks are too coarse for class-sorted data, or None.
 

@@ -1,8 +1,10 @@
 """The contract of a dataset, the same on every engine."""
 
 import functools
+import gzip
 import itertools
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,44 @@ class TestShuffle:
         with caplog.at_level(logging.WARNING):
             make(shards)
         assert 'Use shuffle="exact"' in caplog.text
+
+    def test_an_order_of_blocks_is_told_once(
+        self, photographs: list[Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Three shards of 17, 17 and 16 records in blocks of at most 5."""
+        with caplog.at_level(logging.INFO):
+            make(photographs)
+            monkeypatch.setattr("tf_bridge.dataset.Plan", functools.partial(dp.Plan, max_segments=12))
+            make(photographs, shuffle="exact")
+            make(photographs, shuffle=False)
+            assert "blocks" not in caplog.text
+            labels(make(photographs))
+        assert [record.getMessage() for record in caplog.records if "blocks" in record.getMessage()] == [
+            "shuffle=True permutes 12 blocks of at most 5 neighbouring records: a batch of 16 mixes about 4 of them. "
+            'shuffle="exact" permutes single records.'
+        ]
+
+
+class TestBrokenShards:
+    @pytest.mark.parametrize(
+        ("spoil", "message"),
+        [
+            (
+                lambda data: b"version https://git-lfs.github.com/spec/v1\n",
+                "this is a Git LFS pointer, .*`git lfs pull`",
+            ),
+            (gzip.compress, "the shard is gzipped, and a compressed shard has no seekable records. Run `gunzip`"),
+            (lambda data: b"", "the shard is empty. Copy or write the shard again"),
+            (lambda data: data[:-9], "the shard is cut short: .* Copy or write the shard again"),
+        ],
+        ids=["Git LFS", "gzipped", "empty", "cut short"],
+    )
+    def test_are_named_with_the_way_out_before_anything_is_built(
+        self, photographs: list[Path], tmp_path: Path, spoil: Callable[[bytes], bytes], message: str
+    ) -> None:
+        (broken := tmp_path / "broken.tfrecord").write_bytes(spoil(photographs[1].read_bytes()))
+        with pytest.raises(dp.RecordError, match=f"{broken}.*: {message}"):
+            make([photographs[0], broken])
 
 
 class TestArguments:

@@ -168,6 +168,16 @@ def test_the_classic_is_crop_train(tmp_path: Path, engine: str) -> None:
     np.testing.assert_allclose(tb.Preprocess(bytes_only)(crops), found, rtol=1e-6, atol=1e-6)
 
 
+def test_a_saved_preprocess_is_the_engines_normalisation(photographs: list[Path], tmp_path: Path, engine: str) -> None:
+    """Within an ulp of float32, and in a graph, as `predict` and a server run it."""
+    recipe = dp.crop_train(20, "uint8")
+    keras.Sequential([keras.Input(recipe.output_shape), tb.Preprocess(recipe)]).save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    found = loaded.predict(_run(recipe, photographs, engine), verbose=0)
+    assert found.dtype == np.float32
+    np.testing.assert_array_max_ulp(found, _run(recipe.with_dtype("float32"), photographs, engine), maxulp=1)
+
+
 @pytest.mark.parametrize("who", ["dali", "tfdata", "keras"])
 def test_random_crop_is_a_uniform_window(who: str, copies: list[Path]) -> None:
     image, layer = support.coordinates(12, 11), kl.RandomCrop(8, 8, seed=0)

@@ -2,11 +2,15 @@
 
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
 import dali_pipe
+import tf_bridge as tb
 from tests import support
+from tf_bridge import choice
 
 LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 
@@ -61,6 +65,22 @@ def test_tf_bridge_without_tensorflow_says_what_to_install() -> None:
     process = support.run_python("import sys; sys.modules['tensorflow'] = None; from tf_bridge import from_tfds")
     assert process.returncode == 1
     assert re.fullmatch(f"ImportError: {missing}", process.stderr.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize("missing", ["nvidia", "nvidia.dali"])
+def test_tf_bridge_without_dali_says_what_to_install(missing: str) -> None:
+    process = support.run_python(f"import sys; sys.modules[{missing!r}] = None; import tf_bridge")
+    told = r"DALI is not installed, so the tf\.data engine does the work: pip install nvidia-dali-cuda120==\S+\n"
+    assert process.returncode == 0 and re.fullmatch(told, process.stderr)
+
+
+def test_tf_bridge_without_dali_reads_with_tf_data(photographs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "nvidia"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(choice, "dali_fault", choice.dali_fault.__wrapped__)  # not what was found before
+    train = tb.from_tfrecords(photographs, recipe=dali_pipe.crop_train(16, "uint8"), batch_size=25, seed=0)
+    assert train.engine == "tfdata" and train.reason.startswith("DALI cannot be loaded: ")
+    assert sorted(int(label) for _, labels in train for label in labels) == list(range(50))
 
 
 @pytest.mark.slow

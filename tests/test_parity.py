@@ -3,8 +3,10 @@
 The draws ride the ticket, so nothing has to be forced: the epoch that `reference.epoch` computes is *the* epoch.
 """
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -13,11 +15,14 @@ from PIL import Image
 
 import dali_pipe as dp
 import tf_bridge as tb
+from dali_pipe.batch_ops import Mix
 from tests import reference, support
 from tf_bridge.choice import EngineName
 
 BATCH = 16  # 50 records: the last batch holds two
 CROP = dp.RandomCrop(32)
+
+Epoch: TypeAlias = tuple[np.ndarray, np.ndarray]  # images and labels, in order
 
 
 def recipe(*ops: dp.Op, **options: Any) -> dp.Recipe:
@@ -25,7 +30,7 @@ def recipe(*ops: dp.Op, **options: Any) -> dp.Recipe:
 
 
 # name -> recipe, largest difference allowed in grey levels
-CASES: dict[str, tuple[dp.Recipe, int]] = {
+CASES: dict[str, tuple[dp.Recipe, float]] = {
     "random crop": (recipe(CROP), 0),
     "center crop": (recipe(dp.CenterCrop(31)), 0),
     "crop and flip": (recipe(CROP, dp.RandomFlip(0.5, 0.5)), 0),
@@ -49,17 +54,18 @@ CASES: dict[str, tuple[dp.Recipe, int]] = {
     "cutmix": (recipe(CROP, label=dp.OneHot(50), mix=dp.CutMix()), 0),
     "one-hot": (recipe(CROP, label=dp.OneHot(60, 0.2)), 0),
     "fast transform": (recipe(CROP, dct="fast"), 0),
+    "normalize": (recipe(CROP, dp.Normalize(), dtype="float32"), 1e-6),
 }
 
 
-def epoch(shards: list[Path], rec: dp.Recipe, engine: EngineName, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+def epoch(shards: list[Path], rec: dp.Recipe, engine: EngineName, **options: Any) -> Epoch:
     options = {"batch_size": BATCH, "seed": 11, "shuffle": True, "drop_remainder": False, **options}
     ds = tb.from_tfrecords(shards, recipe=rec, engine=engine, **options)
     images, labels = zip(*[(x.numpy(), y.numpy()) for x, y in ds], strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 
-def expected(shards: list[Path], rec: dp.Recipe) -> tuple[np.ndarray, np.ndarray]:
+def expected(shards: list[Path], rec: dp.Recipe) -> Epoch:
     plan = dp.Plan(dp.from_files([str(s) for s in shards]), rec, seed=11)
     return reference.epoch(plan, 0, BATCH)
 
@@ -68,40 +74,60 @@ def difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.abs(a.astype(np.float64) - b.astype(np.float64))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_random_epoch_is_the_reference_s(photographs: list[Path], engine: EngineName, case: str) -> None:
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Any:
+    """A name in `CASES`; the module's, so that pytest runs all tests of one together and each epoch is made once."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def epoch_of(photographs: list[Path], case: str) -> Callable[[EngineName], Epoch]:
+    return cache(lambda engine: epoch(photographs, CASES[case][0], engine))
+
+
+@pytest.fixture(scope="module")
+def in_five_shards(photographs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same records in other files."""
+    payloads = [r.numpy() for r in tf.data.TFRecordDataset([str(s) for s in photographs])]
+    folder = tmp_path_factory.mktemp("five")
+    return [support.write_shard(folder / f"{k}.tfrecord", payloads[k : k + 10]) for k in range(0, 50, 10)]
+
+
+def test_a_random_epoch_is_the_reference_s(
+    photographs: list[Path], case: str, engine: EngineName, epoch_of: Callable[[EngineName], Epoch]
+) -> None:
     rec, bound = CASES[case]
-    images, labels = epoch(photographs, rec, engine)
+    images, labels = epoch_of(engine)
     right, right_labels = expected(photographs, rec)
     assert images.shape == right.shape == (50, *rec.output_shape)
     assert difference(images, right).max() <= bound
     np.testing.assert_allclose(labels, right_labels, rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_engines_agree_with_each_other(photographs: list[Path], case: str) -> None:
+def test_engines_agree_with_each_other(case: str, epoch_of: Callable[[EngineName], Epoch]) -> None:
     """Bit for bit where the reference is met exactly; and where not, rarely apart."""
-    rec, bound = CASES[case]
-    (dali, dali_labels), (tfdata, tfdata_labels) = (epoch(photographs, rec, e) for e in ("dali", "tfdata"))
+    (dali, dali_labels), (tfdata, tfdata_labels) = epoch_of("dali"), epoch_of("tfdata")
     apart = difference(dali, tfdata)
-    assert apart.max() <= bound
+    assert apart.max() <= CASES[case][1]
     assert (apart > 0).mean() < 0.02
     np.testing.assert_allclose(dali_labels, tfdata_labels, rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", ["crop and flip", "erasing", "cutmix"])
-def test_exact_epochs_are_identical_however_they_are_made(
-    photographs: list[Path], tmp_path: Path, engine: EngineName, case: str
+def test_epochs_are_identical_however_they_are_made(
+    in_five_shards: list[Path], case: str, engine: EngineName, epoch_of: Callable[[EngineName], Epoch]
 ) -> None:
     """Threads, shards; and the batch size, unless the recipe mixes within batches."""
     rec, _ = CASES[case]
-    payloads = [r.numpy() for r in tf.data.TFRecordDataset([str(s) for s in photographs])]
-    other = [support.write_shard(tmp_path / f"{k}.tfrecord", payloads[k::1][:10]) for k in range(0, 50, 10)]
-    one = epoch(photographs, rec, engine)
-    batch_size = BATCH if rec.mix else 7
-    two = epoch(other, rec, engine, num_threads=1, batch_size=batch_size)
-    np.testing.assert_array_equal(one[0], two[0])
-    np.testing.assert_array_equal(one[1], two[1])
+    images, labels = epoch_of(engine)
+    other = epoch(in_five_shards, rec, engine, num_threads=1, batch_size=BATCH if rec.mix else 7)
+    np.testing.assert_array_equal(images, other[0])
+    np.testing.assert_array_equal(labels, other[1])
+
+
+def test_every_op_has_a_case() -> None:
+    tried = {type(part) for rec, _ in CASES.values() for part in (*rec.ops, rec.label, rec.mix)}
+    public = {value for value in map(dp.__getattr__, dp.__all__) if isinstance(value, type)}
+    assert {cls for cls in public if issubclass(cls, dp.Op | dp.OneHot | Mix)} - {dp.Op} <= tried
 
 
 @pytest.mark.parametrize("preset", [dp.crop_train, dp.crop_eval, dp.imagenet_train, dp.imagenet_eval])

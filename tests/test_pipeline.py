@@ -266,21 +266,46 @@ PRESETS = {
 SMALL = ["_conditional__Split", "Resize", "_conditional__Merge"]  # what a crop of small images needs
 
 
-def _gpu_ops(rec: Recipe, feed: pipeline.Feed, undersized: frozenset[int] = frozenset()) -> list[str]:
-    """The ops that run on the GPU, decoder apart, in a graph whose every op is where it can be."""
+def _operators(
+    rec: Recipe, feed: pipeline.Feed, device: pipeline.Kind, undersized: frozenset[int] = frozenset()
+) -> list[tuple[str, str]]:
+    """Each op of a graph, and where it runs."""
     pipe = Pipeline(batch_size=BATCH, num_threads=2, device_id=None)
     with pipe:
-        pipe.set_outputs(*pipeline.graph(feed, rec, "gpu", undersized))
+        pipe.set_outputs(*pipeline.graph(feed, rec, device, undersized))
     pipe.serialize()
-    assert [device for _, device in pipe._names_and_devices] == ["gpu", "gpu"]
+    assert [device for _, device in pipe._names_and_devices] == [device, device]
+    found = [op._op for op in pipe._ops if hasattr(op._op, "schema_name")]  # the external source has none
+    return [(op.schema_name, op.device) for op in found]
+
+
+@pytest.mark.parametrize(
+    ("rec", "decoder"),
+    [
+        (dp.crop_train(64), "decoders__ImageSlice"),
+        (dp.crop_eval(64, "uint8"), "decoders__ImageSlice"),
+        (dp.imagenet_train(64), "decoders__ImageSlice"),
+        (dp.imagenet_eval(64), "decoders__Image"),
+        (Recipe((dp.RandomFlip(), dp.RandomCrop(9))), "decoders__Image"),
+    ],
+)
+@pytest.mark.parametrize("native", [True, False])
+def test_the_cpu_decodes_only_the_region_of_a_crop_that_comes_first(rec: Recipe, decoder: str, native: bool) -> None:
+    feed = pipeline.native_feed(["shard"], ["index"], "image", padded=True) if native else pipeline.memory_feed
+    operators = _operators(rec, feed, "cpu")
+    assert {device for _, device in operators} == {"cpu"}
+    assert [name for name, _ in operators if name.startswith("decoders")] == [decoder]
+
+
+def _gpu_ops(rec: Recipe, feed: pipeline.Feed, undersized: frozenset[int] = frozenset()) -> list[str]:
+    """The ops that run on the GPU, decoder apart, in a graph whose every op is where it can be."""
     backend: Any = dali_backend
     registered = {
         "cpu": [*backend.RegisteredCPUOps(), "readers__TFRecord"],  # which Python puts over another
         "gpu": backend.RegisteredGPUOps(),
         "mixed": backend.RegisteredMixedOps(),
     }
-    found = [op._op for op in pipe._ops if hasattr(op._op, "schema_name")]  # the external source has none
-    ops = [(op.schema_name, op.device) for op in found]
+    ops = _operators(rec, feed, "gpu", undersized)
     assert [op for op, device in ops if op not in registered[device]] == []
     assert [op for op, device in ops if device == "mixed"] == ["decoders__Image"]
     return [op for op, device in ops if device == "gpu"]

@@ -1,5 +1,7 @@
 """The contact sheet shows what the network sees."""
 
+import sys
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -89,6 +91,23 @@ def test_where_the_window_is_drawn() -> None:
     assert (image[6:36, 12:48] == 0).all()
 
 
+def test_labels_stand_under_the_tiles() -> None:
+    """Sheets that differ in one label differ under its tiles, and nowhere else."""
+
+    def page(label: str) -> NDArray[np.uint8]:
+        black, white = np.zeros((50, 60, 3), np.uint8), np.full((40, 40, 3), 255, np.uint8)
+        samples = [preview.Sample(k, name, black, None, white) for k, name in enumerate(["cat", label])]
+        return np.asarray(preview.draw(samples, RECIPE, "title", "details").image)
+
+    different = (page("dog") != page("a very long class name")).any(-1)
+    plan = preview.layout(2, RECIPE)
+    left, right = plan.original(1), plan.augmented(1)
+    rows, columns = different.any(1).nonzero()[0], different.any(0).nonzero()[0]
+    assert left.bottom < rows[0] < rows[-1] < left.bottom + 40
+    assert left.left <= columns[0] < columns[-1] < right.right
+    assert (page("dog") == page("dog")).all()
+
+
 @pytest.mark.parametrize("size", [(8, 8), (40, 40), (160, 160), (100, 700), (900, 300)])
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 61])
 def test_nothing_overlaps(count: int, size: tuple[int, int]) -> None:
@@ -107,6 +126,83 @@ def test_tfrecords_and_more_images_than_there_are(photographs: list[Path], tmp_p
     pattern = photographs[0].parent / "data.tfrecord-*"
     assert run(pattern, "--recipe", "imagenet", "--size", "24", "--count", "99", "--output", png) == 0
     assert read(png).shape[:2] == preview.layout(50, dp.imagenet_train(24)).size[::-1]
+
+
+OWN = """
+import dali_pipe as dp
+from sizes import SIDE
+
+train = dp.Recipe((dp.RandomCrop((SIDE, 48)), dp.Normalize()))
+number = 7
+"""
+
+
+@pytest.fixture
+def augment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder, the current one, with the user's recipes and what they import."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "augment.py").write_text(OWN)
+    (tmp_path / "sizes.py").write_text("SIDE = 40")
+    (tmp_path / "bare.py").write_text("import dali_pipe as dp")
+    (tmp_path / "broken.py").write_text("import dali_pipe as dp\ntrain = dp.Recipe(\n")
+    yield tmp_path
+    for name in ("augment", "sizes", "bare", "broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [("preview", "augment:train"), ("preview", "FOLDER/augment.py:train"), ("parity", "augment:train")],
+)
+def test_a_recipe_of_the_user_s_own(
+    augment: Path, photographs: list[Path], capsys: pytest.CaptureFixture[str], command: str, place: str
+) -> None:
+    place = place.replace("FOLDER", str(augment))
+    pattern = str(photographs[0].parent / "data.tfrecord-*")
+    json = ["--json"] * (command == "parity")
+    assert cli.main([command, pattern, "--recipe", place, "--count", "2", "--output", "made.png", *json]) == 0
+    if command == "preview":
+        recipe = dp.Recipe((dp.CenterCrop((40, 48)),))
+        assert read(augment / "made.png").shape[:2] == preview.layout(2, recipe).size[::-1]
+    else:
+        told = capsys.readouterr().out
+        assert '"size": [\n    40,\n    48\n  ]' in told and "decode + RandomCrop" in told
+
+
+@pytest.mark.parametrize("command", ["preview", "parity"])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["imagnet"], "`--recipe` must be crop, imagenet, MODULE:NAME or FILE.py:NAME. Received: 'imagnet'"),
+        (["gone.py:train"], "a file or module that Python can run. Received: 'gone.py:train' (FileNotFoundError: "),
+        (["gone:train"], "Received: 'gone:train' (ModuleNotFoundError: No module named 'gone'). Give the path of its"),
+        (["broken.py:train"], "Received: 'broken.py:train' (SyntaxError: "),
+        (
+            ["augment:number"],
+            "a dali_pipe.Recipe. Received: 'augment:number', which is of type int. Recipes there: train.",
+        ),
+        (["augment:trian"], "Received: 'augment:trian', which is not there. Recipes there: train."),
+        (["bare.py:train"], "which is not there. Write `train = dali_pipe.Recipe(...)` there."),
+        (["augment:train", "--size", "40"], "`--size` must be left out with a recipe of your own, which has its size."),
+    ],
+)
+def test_what_is_no_recipe_is_one_line(
+    augment: Path, capsys: pytest.CaptureFixture[str], command: str, options: list[str], told: str
+) -> None:
+    try:
+        code = cli.main([command, "--recipe", *options])
+    except SystemExit as stop:  # argparse's own
+        code = int(stop.code or 0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 2 and told in line
+
+
+@pytest.mark.parametrize("command", ["train", "bench"])
+def test_train_and_bench_take_presets_only(tfds_folder: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert cli.main([command, str(tfds_folder), "--recipe", "augment:train"]) == 2
+    told = "`--recipe` must be crop or imagenet here; preview and parity take your own. Received: 'augment:train'\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 def test_without_data_it_is_the_embedded_set(

@@ -6,6 +6,12 @@ from typing import TypeAlias
 
 Group: TypeAlias = "argparse._ArgumentGroup"
 
+PRESETS = ("crop", "imagenet")
+
+
+class Default(int):
+    """A number that the user did not give."""
+
 
 def data_group(parser: argparse.ArgumentParser) -> Group:
     """The data."""
@@ -42,15 +48,19 @@ def pipeline_group(parser: argparse.ArgumentParser) -> Group:
 
 
 def recipe_argument(group: Group) -> None:
-    """Which preset."""
+    """Which preset, or the user's own recipe."""
     group.add_argument(
-        "--recipe", choices=("crop", "imagenet"), default="crop", help="random crop, or random resized crop and flip"
+        "--recipe",
+        type=_recipe,
+        default="crop",
+        help="crop: random crop; imagenet: random resized crop and flip; "
+        "preview and parity also take your own dali_pipe.Recipe as MODULE:NAME or FILE.py:NAME",
     )
 
 
 def size_argument(group: Group, pixels: int) -> None:
     """How large the crop is."""
-    group.add_argument("--size", type=positive, default=pixels, help="pixels of the crop's side")
+    group.add_argument("--size", type=positive, default=Default(pixels), help="pixels of the crop's side")
 
 
 def threads_argument(group: Group) -> None:
@@ -117,6 +127,15 @@ def positive(text: str) -> int:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"must be a positive int. Received: {text!r}")
     return value
+
+
+def _recipe(text: str) -> str:
+    where, _, name = text.rpartition(":")
+    if text not in PRESETS and not (where and name):
+        raise argparse.ArgumentTypeError(
+            f"must be {', '.join(PRESETS)}, MODULE:NAME or FILE.py:NAME. Received: {text!r}"
+        )
+    return text
 
 
 def _fraction(text: str) -> float:

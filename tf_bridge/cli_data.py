@@ -13,16 +13,49 @@ import dali_pipe as dp
 from dali_pipe import records as records_lib
 from dali_pipe import tfds_source
 from dali_pipe.scan import MAX_PIXELS, OnFault
-from tf_bridge import policy
+from tf_bridge import own_recipe, policy
+from tf_bridge.cli_arguments import PRESETS, Default
 from tf_bridge.dataset import ImageDataset
 from tf_bridge.locate import embedded, is_files
 
 
 def recipes(arguments: argparse.Namespace) -> tuple[dp.Recipe, dp.Recipe]:
-    """The recipes for training and for evaluation."""
+    """The presets for training and for evaluation.
+
+    Raises:
+        ValueError: it is no preset; one of the user's own has no other to evaluate with, and no twin in plain tf.data.
+    """
+    if arguments.recipe not in PRESETS:
+        raise ValueError(
+            f"`--recipe` must be {' or '.join(PRESETS)} here; preview and parity take your own. "
+            f"Received: {arguments.recipe!r}"
+        )
     make = {"crop": (dp.crop_train, dp.crop_eval), "imagenet": (dp.imagenet_train, dp.imagenet_eval)}
     train, evaluate = make[arguments.recipe]
     return train(arguments.size, arguments.dtype), evaluate(arguments.size, arguments.dtype)
+
+
+def recipe(arguments: argparse.Namespace) -> dp.Recipe:
+    """The recipe for training: a preset, or the user's own."""
+    if arguments.recipe in PRESETS:
+        return recipes(arguments)[0]
+    if not isinstance(arguments.size, Default):
+        raise ValueError(
+            "`--size` must be left out with a recipe of your own, which has its size. "
+            f"Received: --recipe={arguments.recipe} --size={arguments.size}"
+        )
+    return own_recipe.load(arguments.recipe).with_dtype(arguments.dtype)
+
+
+def size(recipe: dp.Recipe) -> int | tuple[int, int]:
+    """Of its images, as a crop takes it."""
+    height, width, _ = recipe.output_shape
+    return height if height == width else (height, width)
+
+
+def title(arguments: argparse.Namespace, recipe: dp.Recipe) -> str:
+    """What a picture shows."""
+    return f"{arguments.data or 'embedded data set'}, {arguments.recipe} {size(recipe)}, {recipe.dtype}"
 
 
 def engine(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -298,8 +298,8 @@ def from_records(
     source = Source(plan, batch_size, drop_remainder, repeat, EpochCounter())
     _check_size(source)
     _check_labels(plan)
-    if rank == 0 and (advice := plan_lib.mixing(plan, batch_size)):
-        log.warning(advice)
+    if rank == 0:
+        _tell_order(plan, batch_size)
     return ImageDataset(source, choice, threads, outcome, gpu=shard.gpu if isinstance(shard, Shard) else 0)
 
 
@@ -308,6 +308,13 @@ def _seed(seed: int | None) -> int:
         seed = secrets.randbits(32)
         log.info("Seed: %d (pass seed=%d to have the same epochs again).", seed, seed)
     return seed
+
+
+def _tell_order(plan: Plan, batch_size: int) -> None:
+    if advice := plan_lib.mixing(plan, batch_size):
+        log.warning(advice)
+    elif order := plan_lib.blocks(plan, batch_size):
+        log.info(order)
 
 
 def _check_size(source: Source) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from dali_pipe.recipe import Recipe
 from dali_pipe.records import Records
 from tf_bridge import cli_data, parity
 from tf_bridge.columns import columns
@@ -20,21 +21,20 @@ WORST = 3  # images drawn for each row
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print and draw as the arguments say; returns the exit code."""
-    recipe, _ = cli_data.recipes(arguments)
+    recipe = cli_data.recipe(arguments)
     everything, _ = cli_data.open_records(arguments)
     records = spread(everything, arguments.count)
     options = {"seed": arguments.seed, "epoch": arguments.epoch, "num_threads": arguments.threads}
     total = len(records) * len(layers(recipe))
     with tqdm(total=total, desc="Comparing", unit=" images", leave=False, disable=None) as bar:
         rows = parity.compare(records, recipe, keep=WORST, tick=bar.update, **options)
-    title = f"{arguments.data or 'embedded data set'}, {arguments.recipe} {arguments.size}, {recipe.dtype}"
     details = (
         f"{len(records)} of {len(everything)} images, seed {arguments.seed}, epoch {arguments.epoch}; "
         f"the worst of each layer against {parity.REFERENCE}"
     )
-    draw(rows, records, title, details).save(arguments.output)
+    draw(rows, records, cli_data.title(arguments, recipe), details).save(arguments.output)
     if arguments.json:
-        print(json.dumps(report(rows, arguments), indent=2))
+        print(json.dumps(report(rows, recipe, arguments), indent=2))
     else:
         print(f"Data:    {len(records)} of {len(everything)} images, seed {arguments.seed}, epoch {arguments.epoch}")
         print(f"Against: {parity.REFERENCE}\n\n{table(rows)}\n")
@@ -49,13 +49,13 @@ def spread(records: Records, count: int) -> Records:
     return records.select(np.arange(count) * len(records) // count)
 
 
-def report(rows: Sequence[Row], arguments: argparse.Namespace) -> dict[str, Any]:
+def report(rows: Sequence[Row], recipe: Recipe, arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything the table says, for `json.dumps`."""
     return {
         "ok": all(row.ok for row in rows),
         "recipe": arguments.recipe,
-        "size": arguments.size,
-        "dtype": arguments.dtype,
+        "size": cli_data.size(recipe),
+        "dtype": recipe.dtype,
         "seed": arguments.seed,
         "epoch": arguments.epoch,
         "reference": str(parity.REFERENCE),

@@ -43,16 +43,15 @@ class Sample:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw the sheet as the arguments say; returns the exit code."""
-    recipe, _ = cli_data.recipes(arguments)
+    recipe = cli_data.recipe(arguments)
     records, _ = cli_data.open_records(arguments)
     options = cli_data.engine(arguments)
     dataset = beginning(records, recipe, arguments.count, arguments.seed, arguments.epoch, **options)
-    title = f"{arguments.data or 'embedded data set'}, {arguments.recipe} {arguments.size}, {recipe.dtype}"
     details = (
         f"{dataset.engine} on {dataset.device}, seed {arguments.seed}, epoch {arguments.epoch}: "
         f"the first {len(dataset.records)} of {len(records)} images"
     )
-    draw(samples(dataset), recipe, title, details).save(arguments.output)
+    draw(samples(dataset), recipe, cli_data.title(arguments, recipe), details).save(arguments.output)
     print(f"Engine:  {dataset.engine} on {dataset.device} ({dataset.reason})")
     print(f"Saved:   {arguments.output}, {len(dataset.records)} of {len(records)} images")
     return 0
