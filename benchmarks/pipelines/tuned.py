@@ -3,7 +3,8 @@
 Shards are read in parallel and records shuffled while they are small; only the crop's region is decoded, with the fast
 inverse transform that is TensorFlow's default; images stay uint8 until there is a batch; nothing waits for its turn
 where order does not matter. The variants set parallelism by hand or leave it to AUTOTUNE, on TensorFlow's thread pool
-or on one of its own. A run tries them all and goes on with the fastest.
+or on one of its own. A run tries them all and goes on with the fastest. By hand, autotuning is off altogether: the
+thread that tunes can hold up the end of an epoch for seconds.
 """
 
 from typing import Any
@@ -17,7 +18,8 @@ from benchmarks.pipelines import TUNED_VARIANTS, steps
 def make(case: Case) -> Any:
     """A data set; `case.option` is one of `TUNED_VARIANTS`."""
     parallelism, _, pool = (case.option or TUNED_VARIANTS[0]).partition("+")
-    calls = tf.data.AUTOTUNE if parallelism == "autotune" else case.threads
+    autotune = parallelism == "autotune"
+    calls = tf.data.AUTOTUNE if autotune else case.threads
 
     def load(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         encoded, label = steps.parse(record, case)
@@ -38,6 +40,7 @@ def make(case: Case) -> Any:
         ds = ds.map(steps.normalize, num_parallel_calls=calls)
     options = tf.data.Options()
     options.deterministic = not case.shuffle
+    options.autotune.enabled = autotune
     if pool:
         options.threading.private_threadpool_size = case.threads
-    return ds.prefetch(tf.data.AUTOTUNE).with_options(options)
+    return ds.prefetch(tf.data.AUTOTUNE if autotune else 2).with_options(options)
