@@ -8,6 +8,7 @@ import numpy as np
 from dali_pipe.duplicates import Copy
 from dali_pipe.plan import MAX_SEGMENTS
 from dali_pipe.summary import PERCENTILES, SplitSummary, Summary
+from dali_pipe.words import counted
 
 _MEDIAN = PERCENTILES.index(50)
 _SORTED = 0.5  # of the way from a mixed file to one sorted by class
@@ -60,7 +61,8 @@ def _bad(case: Case) -> Iterator[str]:
     if bad := summary.bad:
         share = _percent(bad, bad + summary.records)
         command = f"dali-tf verify {case.data}".rstrip()
-        yield f'{bad:,} records ({share}) are unusable. `{command}` lists them; on_error="skip" trains without them.'
+        said = counted(bad, f"record ({share}) is", f"records ({share}) are")
+        yield f'{said} unusable. `{command}` lists what is bad; on_error="skip" trains without it.'
 
 
 def _leaks(case: Case) -> Iterator[str]:
@@ -68,8 +70,9 @@ def _leaks(case: Case) -> Iterator[str]:
     if across:
         first = across[0]
         where = " and ".join(f"{copy.split} #{copy.record}" for copy in _one_of_each(first.copies))
+        images = counted(len(across), "image is", "images are")
         yield (
-            f"{len(across):,} images are in more than one split (such as {where}): what is measured on one is partly "
+            f"{images} in more than one split (such as {where}): what is measured on one is partly "
             "known from the other. Leave them out of the smaller one with records.exclude([…])."
         )
 
@@ -83,9 +86,11 @@ def _copies(case: Case) -> Iterator[str]:
     groups = case.summary.duplicates
     within = sum(len(group.copies) - len(group.splits) for group in groups)
     if within:
-        yield f"{within:,} images are copies of another in their split: they count twice in training and in metrics."
+        copies = counted(within, "image is a copy", "images are copies")
+        yield f"{copies} of another in the same split: such images count twice in training and in metrics."
     if unlike := sum(len(group.labels) > 1 for group in groups):
-        yield f"{unlike:,} images are there under different labels, so one of them is wrong. --json lists them."
+        images = counted(unlike, "image is", "images are")
+        yield f"{images} there under different labels, of which all but one are wrong. --json lists the copies."
 
 
 def _labels(case: Case) -> Iterator[str]:
@@ -94,7 +99,8 @@ def _labels(case: Case) -> Iterator[str]:
     if summary.label_key is None:
         yield "no feature looks like a label: every label reads 0. Name it with --label-key."
     elif summary.outside:
-        yield f"{summary.outside:,} labels are outside 0 to {max(len(counts), 1) - 1}: check --label-offset."
+        labels = counted(summary.outside, "label is", "labels are")
+        yield f"{labels} outside 0 to {max(len(counts), 1) - 1}: check --label-offset."
     elif len(counts) and counts[0] == 0 and not summary.class_names and counts.nonzero()[0][0] == 1:
         yield "labels begin at 1, and losses count from 0: pass --label-offset 1."
     elif len(present) > 1 and present.max() > _UNEVEN * present.min():
@@ -126,9 +132,10 @@ def _sizes(case: Case) -> Iterator[str]:
     summary = case.summary
     if case.smaller:
         share = _percent(case.smaller, summary.records)
+        images = counted(case.smaller, f"image ({share}) has", f"images ({share}) have")
         yield (
-            f"{case.smaller:,} images ({share}) have a side smaller than the crop of {case.size} px, and are enlarged. "
-            "A smaller --size would show them as they are."
+            f"{images} a side smaller than the crop of {case.size} px, to which such images are enlarged. A smaller "
+            "--size would show them as they are."
         )
     if summary.images and (median := summary.images["shorter side"][_MEDIAN]) > _LARGE * case.size:
         times = (median / case.size) ** 2
@@ -142,18 +149,23 @@ def _formats(case: Case) -> Iterator[str]:
     formats, records = case.summary.formats, case.summary.records
     slow = sum(count for name, count in formats.items() if "progressive" in name)
     if slow > _SLOW * records:
+        share = _percent(slow, records)
+        images = counted(slow, f"image ({share}) is a progressive JPEG", f"images ({share}) are progressive JPEGs")
         yield (
-            f"{slow:,} images ({_percent(slow, records)}) are progressive JPEGs, which take two to three times as "
-            "long to decode, and which a GPU's JPEG hardware does not do. Store them again with `jpegtran`."
+            f"{images}: such take two to three times as long to decode, and a GPU's JPEG hardware does not do them. "
+            "Store them again with `jpegtran`."
         )
     misnamed = sum(count for name, count in formats.items() if " named " in name)
     if misnamed:
-        yield f"{misnamed:,} images are of another format than their file name says. They are read by what they are."
+        images = counted(misnamed, "image is of another format than its", "images are of another format than their")
+        yield f"{images} file name says. Images are read by what they are."
     other = sum(count for name, count in formats.items() if not name.startswith("JPEG"))
     if other > _SLOW * records:
+        share = _percent(other, records)
+        images = counted(other, f"image ({share}) is no JPEG", f"images ({share}) are no JPEGs")
         yield (
-            f"{other:,} images ({_percent(other, records)}) are no JPEGs: they are decoded whole, and on the CPU on "
-            "every engine. Store them as JPEGs of a good quality where that is acceptable."
+            f"{images}: such are decoded whole, and on the CPU on every engine. Store them as JPEGs of a good quality "
+            "where that is acceptable."
         )
 
 
@@ -161,8 +173,9 @@ def _orientations(case: Case) -> Iterator[str]:
     turned = sum(count for turn, count in case.summary.orientations.items() if turn != 1)
     if turned:
         share = _percent(turned, case.summary.records)
+        images = counted(turned, f"image ({share}) is", f"images ({share}) are")
         yield (
-            f"{turned:,} images ({share}) are to be turned by their EXIF orientation, which recipes ignore unless told "
+            f"{images} to be turned by their EXIF orientation, which recipes ignore unless told "
             "otherwise, as TensorFlow does: dataclasses.replace(recipe, exif=True) turns them."
         )
 
@@ -175,8 +188,9 @@ def _shards(case: Case) -> Iterator[str]:
                 "them costs more than reading them, on a network drive above all. Aim at 100 to 200 MB a file."
             )
         if split.shards < _FEW and split.shard_bytes[2] > _BIG_SHARD:
+            files = counted(split.shards, "file", "files")
             yield (
-                f"{name} has {split.shards:,} files of up to {split.shard_bytes[2] / (1 << 30):.1f} GB, so few can be "
+                f"{name} has {files} of up to {split.shard_bytes[2] / (1 << 30):.1f} GB, so few can be "
                 "read at once, and one damaged file loses much. Aim at 100 to 200 MB a file."
             )
 

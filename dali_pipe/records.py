@@ -15,8 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dali_pipe.scan import RECORD, Fault, OnFault, Scan, Schema, Table, scan_shard
+from dali_pipe.scan import RECORD, Fault, OnFault, Scan, Schema, Table, refusal, scan_shard
 from dali_pipe.tfrecord import RecordError
+from dali_pipe.way_out import way_out
+from dali_pipe.words import counted
 
 __all__ = ["RECORD", "Fault", "Records", "Schema", "Table", "concatenate", "from_files", "open_shards", "stamp"]
 
@@ -92,7 +94,11 @@ class Records:
         return self.select(slice(_count("count", count), None))
 
     def split(self, fraction: float) -> tuple["Records", "Records"]:
-        """The first `fraction` of the records and the rest, cut where TFDS cuts a percentage (nearest record)."""
+        """The first `fraction` of the records and the rest, cut where TFDS cuts a percentage (nearest record).
+
+        In the view's order: of files that are sorted by class the rest is the last classes. Mix such a view first, with
+        `view.select(np.random.default_rng(0).permutation(len(view)))`.
+        """
         if not 0 <= fraction <= 1:
             raise ValueError(f"`fraction` must be in [0, 1]. Received: fraction={fraction!r}")
         at = round(fraction * len(self))
@@ -102,9 +108,13 @@ class Records:
         """Without the records of these ids. Nobody else's random draws change.
 
         Raises:
+            TypeError: something that is no id.
             ValueError: an id that the view does not hold.
         """
-        unwanted = np.fromiter(ids, np.int64)
+        try:
+            unwanted = np.fromiter(ids, np.int64)
+        except (TypeError, ValueError):
+            raise TypeError(f"`ids` must be ints, as `Records.ids` has them. Received: ids={ids!r}") from None
         if (missing := np.setdiff1d(unwanted, self.ids)).size:
             raise ValueError(f"`ids` must be of records in this view. Received: {missing[:10].tolist()}")
         return replace(self, table=self.table[~np.isin(self.ids, unwanted)])
@@ -161,24 +171,28 @@ def from_files(
         RecordError: a shard or, with `on_error="raise"`, a record is unusable; names it.
     """
     patterns = [files] if isinstance(files, str | os.PathLike) else list(files)
-    paths = [path for pattern in patterns for path in _matches(os.fspath(pattern))]
+    paths = [path for pattern in patterns for path in matching(os.fspath(pattern))]
     if not paths:
         raise FileNotFoundError(f"`files` must match at least one TFRecord file. Received: {files!r}")
-    return open_shards(paths, schema or Schema(), on_error)
+    records = open_shards(paths, schema or Schema(), on_error)
+    if not records.schema.label_offset and len(records) and records.labels.min() == 1:
+        log.warning("No label is 0: if these files call their first class 1, pass label_offset=1.")
+    return records
 
 
 def matching(pattern: str) -> list[Path]:
-    """The files that a path or glob pattern names, sorted; none where it matches nothing."""
+    """The files that a path or glob pattern names, sorted.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
     if os.path.isfile(pattern):  # a name may hold [ or * itself
         return [Path(pattern)]
     found = sorted(glob.glob(os.path.expanduser(pattern)))
-    return [Path(path) for path in found if os.path.isfile(path)]
-
-
-def _matches(pattern: str) -> list[Path]:
-    files = matching(pattern)
+    files = [Path(path) for path in found if os.path.isfile(path)]
     if not files:
-        raise FileNotFoundError(f"`files` must match at least one TFRecord file. Received: {pattern!r}")
+        hint = way_out(pattern) or "check the path"
+        raise FileNotFoundError(f"`files` must match at least one TFRecord file; {hint}. Received: {pattern!r}")
     return files
 
 
@@ -199,10 +213,10 @@ def open_shards(paths: Sequence[Path], schema: Schema, on_error: OnFault = "rais
     with ThreadPoolExecutor(max_workers=min(8, len(paths) or 1)) as pool:
         scans = pool.map(lambda path: _scanned(path, schema, on_error), paths)
         done = list(tqdm(scans, "Scanning shards", len(paths), leave=False, delay=1, disable=None))
-    records = _joined(tuple(paths), schema, stamps, done)
+    records = _without_impossible_labels(_joined(tuple(paths), schema, stamps, done), on_error)
     if bad := len(records.faults):
-        log.warning("%d of %d records are unusable and left out.", bad, len(records) + bad)
-    _check_label_offset(records)
+        of = f"of {len(records) + bad} records"
+        log.warning("%s unusable and left out.", counted(bad, f"{of} is", f"{of} are"))
     return records
 
 
@@ -227,9 +241,26 @@ def _joined(paths: tuple[Path, ...], schema: Schema, stamps: tuple[Stamp, ...], 
     return Records(paths, table, schema, stamps=stamps, faults=tuple(faults))
 
 
-def _check_label_offset(records: Records) -> None:
-    if len(records) and (low := int(records.labels.min())) < 0 and records.schema.label_offset:
-        place = int(records.labels.argmin())
+def _without_impossible_labels(records: Records, on_error: OnFault) -> Records:
+    """Without those below the first class. Only where there is an offset: else a negative label may stand for none."""
+    below = records.labels < 0
+    if not records.schema.label_offset or not below.any():
+        return records
+    _check_label_offset(records, below)
+    rule = f"is below the first class's, which is `label_offset`={records.schema.label_offset}"
+    faults = [
+        Fault(int(row["shard"]), int(row["id"]), int(row["offset"]), f"label {row['label']} {rule}.")
+        for row in records.table[below]
+    ]
+    if on_error == "raise":
+        raise refusal(records.shards[faults[0].shard], faults[0], "its split")
+    return replace(records, table=records.table[~below], faults=tuple(sorted((*records.faults, *faults))))
+
+
+def _check_label_offset(records: Records, below: NDArray[np.bool_]) -> None:
+    """Raise where a label is the one before the first class, or most are below it: the files count otherwise."""
+    low, place = int(records.labels.min()), int(records.labels.argmin())
+    if (records.labels == -1).any() or 2 * np.count_nonzero(below) > len(records):
         raise ValueError(
             f"`label_offset` must be what the files call the first class. Received: "
             f"label_offset={records.schema.label_offset}, but {records.where(place)}, "

@@ -36,6 +36,7 @@ RECORD = np.dtype(
     ]
 )
 _HEADER_COLUMNS = ("image_offset", "image_length", "label", "height", "width", "orientation", "format", "whole")
+_SET = "Set `"  # begins the way out of a wrong key
 MAX_PIXELS = 178_956_970  # beyond this Pillow too takes an image for an attack: twice its MAX_IMAGE_PIXELS
 
 
@@ -101,8 +102,16 @@ def scan_shard(path: Path, schema: Schema, on_error: OnFault = "raise") -> Scan:
         cache.store(path, kind, now, _packed(scan))
     scan = _set_large_aside(scan, schema.max_pixels)
     if on_error == "raise" and scan.faults:
-        raise RecordError(path, scan.faults[0].offset, scan.faults[0].reason)
+        raise refusal(path, scan.faults[0])
     return scan
+
+
+def refusal(path: Path, fault: Fault, of: str = "the shard") -> RecordError:
+    """The error over an unusable record, with its place and the way out; a wrong key's reason has a better one."""
+    if _SET in fault.reason:
+        return RecordError(path, fault.offset, fault.reason)
+    way_out = 'Leave such records out with on_error="skip"; `dali-tf verify` lists them all.'
+    return RecordError(path, fault.offset, f"{fault.reason.rstrip('.')} (record {fault.id} of {of}). {way_out}")
 
 
 def _scan(path: Path, schema: Schema, on_error: OnFault) -> Scan:
@@ -114,9 +123,10 @@ def _scan(path: Path, schema: Schema, on_error: OnFault) -> Scan:
             try:
                 rows.append(_headers(path, data, at, length, schema))
             except RecordError as error:
+                fault = Fault(0, place, at, reasons.setdefault(error.reason, error.reason))
                 if on_error == "raise":  # now: with a wrong key, the rest of the shard would only cost time
-                    raise
-                faults.append(Fault(0, place, at, reasons.setdefault(error.reason, error.reason)))
+                    raise refusal(path, fault) from None
+                faults.append(fault)
     sound = np.delete(np.arange(len(offsets)), [fault.id for fault in faults])
     table = np.zeros(len(sound), RECORD)
     table["id"], table["offset"], table["length"] = sound, offsets[sound], lengths[sound]
@@ -186,19 +196,20 @@ def _feature(features: dict[bytes, example.Feature], key: str, kind: str, argume
     feature = features.get(key.encode())
     if feature is None:
         there = ", ".join(sorted(repr(k.decode("utf-8", "replace")) for k in features)) or "none"
-        raise _SchemaError(f"no feature {key!r}. The record's keys: {there}. Set `{argument}` to one of them.")
+        raise _SchemaError(f"no feature {key!r}. The record's keys: {there}. {_SET}{argument}` to one of them.")
     if feature.kind != kind:
-        raise _SchemaError(f"feature {key!r} must be {kind}; it is {feature.kind}. Set `{argument}` to another key.")
+        raise _SchemaError(f"feature {key!r} must be {kind}; it is {feature.kind}. {_SET}{argument}` to another key.")
     return feature
 
 
 def _image(data: Buffer, features: dict[bytes, example.Feature], key: str) -> tuple[int, int]:
     values = example.bytes_values(data, _feature(features, key, "bytes", "image_key"))
-    if len(values) != 1 or values[0][0] == values[0][1]:
-        raise _SchemaError(
-            f"feature {key!r} must hold one image; it holds {len(values) or 'no'} values, or empty ones."
-        )
-    return values[0]
+    if len(values) != 1:
+        raise _SchemaError(f"feature {key!r} must hold one image; it holds {len(values) or 'no'} values.")
+    start, end = values[0]
+    if start == end:
+        raise _SchemaError(f"feature {key!r} must hold one image; it is empty.")
+    return start, end
 
 
 def _label(data: Buffer, features: dict[bytes, example.Feature], key: str | None) -> int:

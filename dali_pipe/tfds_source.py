@@ -15,6 +15,7 @@ from dali_pipe import records as records_lib
 from dali_pipe.records import Fault, Records
 from dali_pipe.scan import MAX_PIXELS, OnFault, Schema
 from dali_pipe.tfrecord import RecordError
+from dali_pipe.way_out import way_out
 
 _NAME = re.compile(r"(?P<name>[A-Za-z]\w*)(/(?P<config>[\w+.\-]+))?(:(?P<version>\d+\.\d+\.\d+))?")
 _SPLIT = re.compile(r"(?P<name>[\w-]+)(\[(?P<slice>[^\]]*)\])?")
@@ -121,9 +122,8 @@ def find(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None =
             return parent / name["version"]
         if not name["version"] and (versions := _versions(parent)):
             return versions[-1]
-    hint = (
-        f"prepare it once with tfds.builder({os.fspath(data)!r}).download_and_prepare()" if name else "check the path"
-    )
+    prepare = f"prepare it once with tfds.builder({os.fspath(data)!r}).download_and_prepare()"
+    hint = way_out(os.fspath(data)) or (prepare if name else "check the path")
     raise DatasetNotFoundError(
         f"`data` must be a TFDS folder (with dataset_info.json) or the name of a prepared data set; {hint}. "
         f"Received: {os.fspath(data)!r}, looked in {folder} and {root}"

@@ -85,12 +85,12 @@ def test_train_without_validation_in_mixed_precision(
     ("arguments", "words"),
     [
         (["train", "no/such/thing"], ["`data` must be", "no/such/thing"]),
-        (["train", "FOLDER", "--split", "trian"], ["`split` must name a split", "train, validation"]),
+        (["train", "FOLDER", "--split", "trian"], ["`--split` must name a split", "train, validation"]),
         (["train", "FOLDER", "--device", "gpu"], ["needs a GPU"]),
         (["train", "FOLDER", "--image-key", "picture"], ["no feature 'picture'", "'image'"]),
-        (["train", "FOLDER", "--batch-size", "1000"], ["`batch_size` must not exceed"]),
+        (["train", "FOLDER", "--batch-size", "1000"], ["`--batch-size` must not exceed"]),
         (["train", "FOLDER", "--batch-size", "-1"], ["must be a positive int"]),
-        (["train", "FOLDER", "--width", "8"], ["`width` must be a multiple of 16"]),
+        (["train", "FOLDER", "--width", "8"], ["`--width` must be a multiple of 16"]),
         (["train", "FOLDER", "--engine", "torch"], ["`--engine` must be auto, dali or tfdata. Received: 'torch'"]),
         (["train", "FOLDER", "--seed", "x"], ["`--seed` must be an int. Received: 'x'. See `dali-tf train --help`."]),
         (["train", "--batchsize=3"], ["`dali-tf train` takes no `--batchsize=3`. Did you mean `--batch-size`?"]),
@@ -132,7 +132,7 @@ def test_a_damaged_image_is_one_line_that_names_the_record(
     assert run("train", shard, *options, "--output", tmp_path / "run") == 2
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1 and told.startswith("dali-tf: error: ")
-    for words in (f"{shard}, record at byte ", "record 5 of its split", 'on_error="skip"'):
+    for words in (f"{shard}, record at byte ", "record 5 of its split", "--on-error=skip"):
         assert words in told
 
 

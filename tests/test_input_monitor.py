@@ -295,6 +295,14 @@ class TestAdvice:
         assert words in sentence and sentence.count(".") <= 3 and sentence.endswith(".")
         assert "prefetch" not in sentence  # ours fetches ahead by itself
 
+    def test_of_a_few_steps(self, photographs: list[Path]) -> None:
+        """The storage is not to blame."""
+        ds = tb.from_tfrecords(
+            photographs, recipe=dp.crop_train(32, "uint8"), batch_size=8, num_threads=4, engine="dali"
+        )
+        sentence = input_advice.advice(EPOCH, ds, False).sentence
+        assert "with 6 steps an epoch most of that is for the first batch" in sentence and "storage" not in sentence
+
     def test_of_other_data(self) -> None:
         assert "prefetch" in input_advice.advice(EPOCH, None, False).sentence
         assert "all cores are busy" in input_advice.advice(replace(EPOCH, cpu_cores=4.0), None, False).sentence

@@ -1,11 +1,13 @@
 """`dali-tf inspect` finds what was put into a data set, and says what to do about it."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from dali_pipe import advice, sources, survey, tfds_source
@@ -15,7 +17,8 @@ from dali_pipe.scan import Schema
 from dali_pipe.summary import PERCENTILES, Summary, summarize
 from dali_pipe.survey import Field, Source, Survey
 from tests import odd_images, support
-from tf_bridge import cli, inspect_features, inspect_text
+from tf_bridge import cli, inspect_command, inspect_features, inspect_page, inspect_text
+from tf_bridge.cli_parser import commands
 
 KINDS = ("plain", "progressive", "gray", "cmyk", "png", "webp", "exif_orientation_6", "exif_orientation_3")
 PLAIN = 40  # photographs in the training shards, beside one of each of `KINDS`
@@ -84,7 +87,7 @@ def test_keys_are_found_and_described(report: tuple[dict[str, Any], Path]) -> No
 
 def test_counts(report: tuple[dict[str, Any], Path]) -> None:
     told, _ = report
-    train, validation = told["splits"]["files"], told["splits"]["validation"]
+    train, validation = told["splits"]["train"], told["splits"]["validation"]
     assert (train["records"], train["bad"], train["shards"]) == (PLAIN + len(KINDS) + 1, 1, 2)
     assert train["shard_records"] == [25, 25, 25]
     assert train["classes"] == [0, 12, 12, 12, 13] and validation["classes"] == [0, 2, 1]
@@ -116,9 +119,9 @@ def test_copies_are_found_within_and_across(report: tuple[dict[str, Any], Path])
     told, _ = report
     groups = {tuple((copy["split"], copy["record"]) for copy in group) for group in told["duplicates"]}
     assert groups == {
-        (("files", 0), ("files", PLAIN + len(KINDS))),
-        (("files", 3), ("validation", 0)),
-        (("files", 4), ("validation", 1)),
+        (("train", 0), ("train", PLAIN + len(KINDS))),
+        (("train", 3), ("validation", 0)),
+        (("train", 4), ("validation", 1)),
     }
 
 
@@ -130,14 +133,14 @@ def test_advice_names_everything(report: tuple[dict[str, Any], Path]) -> None:
     }  # fmt: skip
     texts = " ".join(item["text"] for item in told["advice"])
     for words in (
-        "1 records (1.9%) are unusable. `dali-tf verify ",
-        "2 images are in more than one split (such as files #3 and validation #0)",
-        "1 images are copies of another in their split",
-        "1 images are there under different labels",
+        "1 record (1.9%) is unusable. `dali-tf verify ",
+        "2 images are in more than one split (such as train #3 and validation #0)",
+        "1 image is a copy of another in the same split",
+        "1 image is there under different labels",
         "pass --label-offset 1",
-        "files is sorted by class",
+        "train is sorted by class",
         "smaller than the crop of 64 px",
-        "1 images (1.9%) are progressive",
+        "1 image (1.9%) is a progressive JPEG",
         "2 images are of another format than their file name says",
         "2 images (3.8%) are to be turned",
     ):
@@ -159,11 +162,41 @@ def test_the_tables(odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     told = capsys.readouterr().out
     header, files = (line.split() for line in told.splitlines()[:2])
     assert header[:5] == ["split", "records", "bad", "classes", "shards"]
-    assert files[:5] == ["files", str(PLAIN + len(KINDS) + 1), "1", "4", "2"]
+    assert files[:5] == ["train", str(PLAIN + len(KINDS) + 1), "1", "4", "2"]
     assert "image/bbox" in told and "float[1 to 3]" in told
-    assert "Duplicates:  2 images in 1 groups of equal bytes, 0 of them across splits" in told
-    assert "label-offset" not in told.split("Advice")[1]
+    assert "Duplicates:  2 images in 1 group of equal bytes, 0 of them across splits" in told
+    assert "pass --label-offset" not in told.split("Advice")[1]
     assert told.endswith(f"Saved:   {tmp_path / 'page.png'}\n")
+
+
+def test_the_command_that_is_advised_says_what_was_said(
+    odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the keys that were found: `verify` looks for none."""
+    pattern = str(odd / "train-*")
+    assert run(pattern, "--label-offset", "1", "--output", tmp_path / "page.png", "--json") == 0
+    (text,) = [item["text"] for item in json.loads(capsys.readouterr().out)["advice"] if item["about"] == "bad"]
+    command = shlex.split(text.split("`")[1])
+    assert command[:3] == ["dali-tf", "verify", pattern]
+    given = dict(zip(command[3::2], command[4::2], strict=True))
+    assert given == {"--image-key": "image/encoded", "--label-key": "image/class/label", "--label-offset": "1"}
+
+
+def test_of_a_tfds_folder_only_what_was_said_is_repeated() -> None:
+    arguments = commands(cli.parser())["inspect"].parse_args(["a b/c", "--split", "train[:9]", "--data-dir", "/d"])
+    assert inspect_command._quoted(arguments, Schema()) == "'a b/c' --data-dir /d --split 'train[:9]'"
+
+
+@pytest.mark.parametrize("ratio", [0.2, 0.67, 1.0, 1.3, 1.5, 1.78, 4.0])
+def test_an_aspect_lies_between_ticks_and_is_named(ratio: float, tmp_path: Path) -> None:
+    image = support.jpeg(np.zeros((400, round(400 * ratio), 3), np.uint8))
+    path = support.write_shard(tmp_path / "a", [support.example({"image": image, "label": 0})])
+    axes = Figure().add_subplot()
+    inspect_page._aspects(axes, look(path, schema=Schema()))
+    ticks = axes.get_xticks()
+    assert ticks[0] - 0.01 <= ratio <= ticks[-1] and len(ticks) >= 5
+    assert axes.get_xlim()[0] < ratio < axes.get_xlim()[1]
+    assert axes.get_xlabel() == f"median {ratio:.2f}"
 
 
 def test_a_broken_shard_is_named_and_stops_nothing(odd: Path) -> None:

@@ -49,3 +49,17 @@ def test_an_interrupt_that_is_lost_ends_fit_all_the_same(at: str, batches: int) 
 def test_without_one_nothing_happens() -> None:
     with Interrupt():
         pass
+
+
+def test_the_step_is_finished_first_and_a_second_one_ends_it_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    began: list[str] = []
+    with Interrupt(lambda: began.append("now")) as interrupt:
+        signal.raise_signal(signal.SIGINT)
+        assert began == ["now"]
+        assert "Ctrl-C again stops at once" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert began == ["now"]
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.on_train_batch_begin(0)
+        interrupt._came = False  # so that the test's own end is one

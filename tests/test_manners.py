@@ -16,7 +16,7 @@ import pytest
 
 from tests import support
 from tf_bridge import cli
-from tf_bridge.cli_parser import commands
+from tf_bridge.cli_parser import commands, in_flags
 
 COMMANDS = commands(cli.parser())
 DALI_TF = [sys.executable, "-m", "tf_bridge.cli"]
@@ -79,6 +79,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("dali-tf ins", ["inspect"]),
         ("dali-tf train --engine ", ["auto", "dali", "tfdata"]),
         ("dali-tf verify --max-p", ["--max-pixels"]),
+        ("dali-tf preview --recipe ", ["crop", "imagenet"]),
     ],
 )
 def test_bash_completes(line: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +100,44 @@ def test_zsh_and_tcsh_have_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     for shell, word in (("zsh", "#compdef dali-tf"), ("tcsh", "complete dali-tf")):
         assert cli.main(["completion", shell]) == 0
         assert word in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["preview", "parity", "inspect"])
+def test_pictures_go_where_runs_go(command: str) -> None:
+    """Into a folder that git ignores."""
+    assert COMMANDS[command].parse_args([]).output == Path("runs") / f"{command}.png"
+    assert "runs/" in (Path(__file__).parent.parent / ".gitignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize("command", ["train", "preview", "parity", "verify", "bench", "inspect"])
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ("train-*", "no file matches this glob"),
+        ("", "this folder holds data sets: give one of them, such as "),
+        ("shards", "this folder holds TFRecord files: give them as a glob, such as "),
+    ],
+)
+def test_data_that_are_elsewhere(
+    command: str, data: str, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cats" / "1.0.0").mkdir(parents=True)
+    (tmp_path / "cats" / "1.0.0" / "dataset_info.json").touch()
+    support.write_shard(tmp_path / "shards" / "a", [support.example({"label": 1})])
+    assert cli.main([command, str(tmp_path / data)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"; {hint}" in line
+
+
+def test_errors_of_python_functions_name_the_command_s_flags() -> None:
+    told = (
+        'Set `image_key`. `device="gpu"`, on_error="skip" of /data/seed=3/x, Received: max_bad=0.5, `data`, records=3'
+    )
+    assert in_flags(told, COMMANDS["train"]) == (
+        "Set `--image-key`. `--device=gpu`, --on-error=skip of /data/seed=3/x, Received: --max-bad=0.5, `data`, "
+        "records=3"
+    )
+    assert in_flags("`batch_size` is `--size`", COMMANDS["verify"]) == "`batch_size` is `--size`"
 
 
 def test_a_closed_pipe_is_no_error() -> None:

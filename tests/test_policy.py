@@ -398,7 +398,7 @@ def test_the_train_command_has_the_policy(odd: list[Path], tmp_path: Path, capsy
     assert cli.main(arguments) == 2
     assert "is not an image" in capsys.readouterr().err
     assert cli.main([*arguments, "--on-error", "skip"]) == 2
-    assert "`max_bad` allows 1.00%" in capsys.readouterr().err
+    assert "`--max-bad` allows 1.00%" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         cli.main([*arguments, "--max-bad", "2"])
     assert "must be a fraction, 0 to 1. Received: '2'" in capsys.readouterr().err

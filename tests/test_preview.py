@@ -13,7 +13,7 @@ from PIL import Image
 import dali_pipe as dp
 import tf_bridge as tb
 from dali_pipe import records as records_lib
-from tests import support
+from tests import odd_images, support
 from tf_bridge import cli, cli_data, preview, sheet
 from tf_bridge.sheet import Box
 
@@ -205,6 +205,22 @@ def test_train_and_bench_take_presets_only(tfds_folder: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.endswith(told)
 
 
+@pytest.mark.parametrize("command", ["preview", "parity"])
+def test_bad_records_are_left_out_as_in_training(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Images that cannot be decoded, too; what is left is what the share is of."""
+    images = [support.photograph(k, 60, 60) for k in range(6)]
+    support.write_shards(tmp_path, [*images, b"", odd_images.IMAGES["truncated_half"]], shards=1)
+    options = [command, f"{tmp_path}/data*", "--size", "24", "--output", str(tmp_path / "sheet.png")]
+    assert cli.main(options) == 2
+    assert "Leave such records out with --on-error=skip" in capsys.readouterr().err
+    assert cli.main([*options, "--on-error", "skip"]) == 2
+    assert "`--max-bad` allows 1.00%" in capsys.readouterr().err
+    assert cli.main([*options, "--on-error", "skip", "--max-bad", "0.5"]) == 0
+    assert "6 of 6 images" in capsys.readouterr().out
+
+
 def test_without_data_it_is_the_embedded_set(
     tfds_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,13 +255,16 @@ def test_tiles_keep_their_pixels_where_they_can(size: tuple[int, int], drawn: tu
     [
         (["no/such/thing"], ["`data` must be", "no/such/thing"]),
         (["FOLDER", "--split", "train[:0]"], ["no record to read"]),
-        (["FOLDER", "--engine", "tfdata", "--device", "gpu"], ['needs engine="dali"']),
+        (["FOLDER", "--engine", "tfdata", "--device", "gpu"], ["needs --engine=dali"]),
         (["FOLDER", "--count", "0"], ["must be a positive int"]),
         (["FOLDER", "--epoch", "-1"], ["must be 0 or a positive int"]),
-        (["FOLDER", "--seed", "-1"], ["`seed` must be"]),
+        (["FOLDER", "--seed", "-1"], ["`--seed` must be"]),
         (["FOLDER", "--output", "sheet.jpg"], ["must be a file that ends in .png"]),
         (["BROKEN", "--engine", "tfdata"], ["tfdata on cpu stopped: ", "00000-of-00001, record at byte 0", "jpeg::"]),
-        (["BROKEN", "--engine", "dali"], ["00000-of-00001, record at byte 0", "cannot be decoded by", "DALI"]),
+        (
+            ["BROKEN", "--engine", "dali"],
+            ["--on-error=skip", "00000-of-00001, record at byte 0", "cannot be decoded by", "DALI"],
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -1,6 +1,7 @@
 """Views of records: what is read out of the shards, what is refused, and selecting from them."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,73 @@ def test_a_label_below_the_offset_is_refused(tmp_path: Path) -> None:
         from_files(path, Schema(label_offset=1))
 
 
+def test_labels_that_begin_at_1_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A network would learn a class that no image has."""
+    for first, offset, told in ((1, 0, True), (1, 1, False), (0, 0, False)):
+        caplog.clear()
+        (path,) = support.write_shards(tmp_path / f"{first}", [IMAGE] * 3, range(first, first + 3), shards=1)
+        from_files(path, Schema(label_offset=offset))
+        assert ("pass label_offset=1" in caplog.text) == told
+
+
+@pytest.mark.parametrize(
+    ("labels", "offset", "left"),
+    [
+        ([1, 2, -5, 4, -7], 1, [0, 1, 3]),  # damaged records
+        ([5, 6, 0, 8], 5, [0, 1, 3]),
+        ([0, -5, -1, 3], 0, [0, 1, 2, 3]),  # nobody said what the first class is
+    ],
+)
+def test_impossible_labels_are_bad_records(tmp_path: Path, labels: list[int], offset: int, left: list[int]) -> None:
+    paths = support.write_shards(tmp_path, [IMAGE] * len(labels), labels, shards=2)
+    view = from_files(paths, Schema(label_offset=offset), "skip")
+    assert view.ids.tolist() == left
+    bad = [place for place in range(len(labels)) if place not in left]
+    assert [fault.id for fault in view.faults] == bad
+    for fault in view.faults:
+        said = f"label {labels[fault.id]} is below the first class's, which is `label_offset`={offset}."
+        assert fault.reason == said
+    if bad:
+        told = rf"label {labels[bad[0]]} is below .* \(record {bad[0]} of its split\)\. Leave such records out with"
+        with pytest.raises(RecordError, match=told):
+            from_files(paths, Schema(label_offset=offset))
+
+
+@pytest.mark.parametrize(("labels", "offset"), [([0, 1, 2, 3], 1), ([0, 1, 2, 3, 4, 5], 2), ([-3, -2, -9, 4], 1)])
+def test_an_offset_that_the_files_do_not_have_is_no_matter_of_records(
+    tmp_path: Path, labels: list[int], offset: int
+) -> None:
+    """They count from 0, or most labels would be below the first class."""
+    paths = support.write_shards(tmp_path, [IMAGE] * len(labels), labels)
+    with pytest.raises(ValueError, match="`label_offset` must be what the files call the first class"):
+        from_files(paths, Schema(label_offset=offset), "skip")
+
+
+def test_a_bad_record_has_a_number_and_the_way_out_also_from_the_cache(tmp_path: Path) -> None:
+    (path,) = support.write_shards(tmp_path, [IMAGE, IMAGE, b""], shards=1)
+    told = (
+        r"record at byte \d+: feature 'image' must hold one image; it is empty \(record 2 of the shard\)\. "
+        'Leave such records out with on_error="skip"; `dali-tf verify` lists them all\\.$'
+    )
+    for on_error in ("raise", "skip", "raise"):
+        if on_error == "raise":
+            with pytest.raises(RecordError, match=told):
+                from_files(path)
+        else:
+            assert "record 2" not in from_files(path, on_error="skip").faults[0].reason
+
+
+@pytest.mark.parametrize("ids", ["x", [1.5, "a"], [None]])
+def test_what_is_no_id_is_refused(view: Records, ids: Any) -> None:
+    with pytest.raises(TypeError, match=r"`ids` must be ints, as `Records.ids` has them\. Received: ids="):
+        view.exclude(ids)
+
+
+def test_how_many_are_left_out_is_said_in_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from_files(support.write_shards(tmp_path, [IMAGE, b""], shards=1), on_error="skip")
+    assert caplog.messages == ["1 of 2 records is unusable and left out."]
+
+
 def test_without_a_label_key_labels_read_0(tmp_path: Path) -> None:
     path = support.write_shard(tmp_path / "data.tfrecord", [support.example({"image": IMAGE})] * 3)
     assert from_files(path, Schema(label_key=None)).labels.tolist() == [0, 0, 0]
@@ -115,7 +183,7 @@ def test_a_missing_label_says_which_argument(tmp_path: Path) -> None:
         (_payload(label=0.5), "feature 'label' must be int64; it is float. Set `label_key` to another key."),
         (_payload(label=b"cat"), "feature 'label' must be int64; it is bytes"),
         (_payload(image=[IMAGE, IMAGE]), "feature 'image' must hold one image; it holds 2 values"),
-        (_payload(image=b""), "feature 'image' must hold one image; it holds 1 values, or empty ones"),
+        (_payload(image=b""), "feature 'image' must hold one image; it is empty"),
         (_payload(image=[]), "feature 'image' must hold one image; it holds no values"),
         (_payload(label=[1, 2]), "feature 'label' must hold one label; it holds 2 values"),
         (_payload(label=[1] * 50), "feature 'label' must hold one label; it holds more than 16 values"),
@@ -189,17 +257,23 @@ def test_from_files_expands_the_home_folder(folder: Path, monkeypatch: pytest.Mo
     assert _names(from_files("~/a*.tfrecord")) == ["a.tfrecord"]
 
 
-@pytest.mark.parametrize("files", ["x*.tfrecord", ["a.tfrecord", "x.tfrecord"], "d.tfrecord", "."])
+@pytest.mark.parametrize(
+    ("files", "hint"),
+    [
+        ("x*.tfrecord", "no file matches this glob"),
+        (["a.tfrecord", "x.tfrecord"], "check the path"),
+        ("d.tfrecord", "check the path"),
+        (".", "this folder holds TFRecord files: give them as a glob, such as './*'"),
+    ],
+)
 def test_from_files_refuses_what_matches_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, files: str | Sequence[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, files: str | Sequence[str], hint: str
 ) -> None:
     monkeypatch.chdir(folder)
     name = files if isinstance(files, str) else files[-1]
-    with pytest.raises(
-        FileNotFoundError, match=r"`files` must match at least one TFRecord file\. Received: "
-    ) as caught:
+    told = f"`files` must match at least one TFRecord file; {hint}. Received: {name!r}"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(told)}$"):
         from_files(files)
-    assert str(caught.value).endswith(repr(name))
 
 
 def test_from_files_refuses_no_files() -> None:

@@ -4,6 +4,7 @@ import functools
 import logging
 import random
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -423,7 +424,19 @@ def test_the_command_goes_on(
             if batch == 7:
                 raise KeyboardInterrupt
 
-    assert "nothing is saved" in command("--resume", "--epochs", "1")[1]
+    def ctrl_c(meter: Any, batch: int, logs: Any = None) -> None:
+        if batch == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tf_bridge.train.Throughput.on_train_batch_end", ctrl_c)
+        code, told = command("--resume", "--epochs", "1")
+    assert code == 130 and "nothing is saved" in told
+    assert "last.keras. --resume goes on with the run, at epoch 1, step 9." in told  # the step was finished, and saved
+    assert "nan" not in told and "best.keras" not in told  # neither is there yet
+    code, told = command("--resume", "--epochs", "1")
+    assert code == 0 and "Resume:  epoch 1 of 1, step 9 of 12" in told
+    assert "Resume:  the run has ended after epoch 1: --epochs is 1" in command("--resume", "--epochs", "1")[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tf_bridge.train.Throughput.on_train_batch_end", CtrlC.on_train_batch_end)
         code, told = command("--resume", "--epochs", "3", "--save-every", "5")
@@ -432,5 +445,5 @@ def test_the_command_goes_on(
     assert code == 0 and "Resume:  epoch 2 of 3, step 6 of 12" in told
     assert keras.saving.load_model(tmp_path / "run" / "last.keras").optimizer.iterations.numpy() == 3 * 12
     code, told = command("--resume", "--epochs", "3", "--seed", "1")
-    assert code == 2 and "`seed` must be" in told
+    assert code == 2 and "`--seed` must be" in told
     assert "--resume would go on with it" in command("--epochs", "1", "--seed", "1")[1]

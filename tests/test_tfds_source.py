@@ -235,6 +235,37 @@ def test_find_says_where_it_looked(data_dir: Path, data: str, hint: str) -> None
     assert isinstance(caught.value, FileNotFoundError)
 
 
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ("", "this folder holds data sets: give one of them, such as '{0}/birds'"),
+        ("dogs", "this folder holds data sets: give one of them, such as '{0}/dogs/big'"),
+        ("shards", "this folder holds TFRecord files: give them as a glob, such as '{0}/shards/train-*'"),
+        ("shards/train-*", "this is a glob of files, which `tb.from_tfrecords` takes"),
+        ("shards/val-*", "no file matches this glob"),
+        ("cats/*", "no file matches this glob"),  # folders do
+        ("empty", "check the path"),
+    ],
+)
+def test_find_says_what_is_there_instead(data_dir: Path, data: str, hint: str) -> None:
+    (data_dir / "empty").mkdir()
+    (data_dir / "shards").mkdir()
+    (data_dir / "shards" / "a.txt").write_text("these are photographs")
+    for k in range(2):
+        support.write_shard(data_dir / f"shards/train-{k:05d}-of-00002", [support.example({"label": k})])
+    place = str(data_dir / data) if data else str(data_dir)
+    with pytest.raises(DatasetNotFoundError) as caught:
+        tfds_source.find(place, "/nowhere")
+    assert f"; {hint.format(data_dir)}. Received: {place!r}, " in str(caught.value)
+
+
+def test_a_folder_that_is_called_as_a_data_set_hides_no_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist").mkdir()
+    with pytest.raises(DatasetNotFoundError, match="prepare it once"):
+        tfds_source.find("mnist", "/nowhere")
+
+
 def test_metadata(dataset: Dataset, tfds_folder: Path) -> None:
     assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 203, "validation": 37}
     assert [len(split.shards) for split in dataset.splits.values()] == [4, 4]

@@ -301,6 +301,26 @@ class TestCommand:
         assert first.split()[:2] == [paths[0].name, "6"] and "not supported" in first
         assert second.split()[:3] == [paths[1].name, "7", "0"] and "must hold one image" in second
 
+    def test_a_label_that_cannot_be_is_listed(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (path,) = support.write_shards(tmp_path, GOOD, [1, 2, 3, -5, 1, 2], shards=1)
+        assert cli.main(["verify", str(path), "--label-offset", "1"]) == 1
+        told = capsys.readouterr()
+        assert told.err == ""  # not that it is left out: it is looked at
+        assert "Bad:     1 (16.67%)" in told.out
+        row = told.out.strip().splitlines()[-1]
+        assert row.split()[:2] == [path.name, "3"] and "label -5 is below the first class's" in row
+
+    def test_what_decoders_print_of_bad_images_is_not_seen(
+        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        images = [*GOOD, odd_images.IMAGES["ff00_between_segments"], odd_images.IMAGES["truncated_half"]]
+        (path,) = support.write_shards(tmp_path, images, shards=1)
+        _look(_view([path]))
+        assert "[ERROR]" in capfd.readouterr().err  # DALI's, from C++
+        assert cli.main(["verify", str(path), "--fresh"]) == 1
+        told = capfd.readouterr()
+        assert "Bad:     2 (25.00%)" in told.out and told.err == ""
+
     def test_json_says_the_same(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (path,) = support.write_shards(tmp_path, [*GOOD, odd_images.IMAGES["gif"]], shards=1)
         code, told = _run(capsys, "verify", path, "--json", "--max-pixels", "2500")

@@ -179,18 +179,35 @@ def advise(found: Sequence[Candidate]) -> Candidate:
 
 def _sentence(found: Sequence[Candidate], others: Sequence[Candidate], advised: Candidate) -> str:
     s = advised.setting
-    baseline = next(one for one in found if one.setting.engine is None and one.setting.dtype == "float32")
     told = (
         f'Use engine="{s.engine}", device="{s.device}", dtype="{s.dtype}", num_threads={s.threads}, '
-        f"batch_size={s.batch_size}: {advised.speed:,.0f} images/s, {advised.speed / baseline.speed:.1f}× {PLAIN} "
-        "in float32"
+        f"batch_size={s.batch_size}: {advised.speed:,.0f} images/s, {_gain(found, advised)}"
     )
+    if alike := [f"{one.setting.name} in {one.setting.dtype}" for one in _alike(found, advised)]:
+        told += f"; within the noise of these rounds {' and '.join(alike)} {'are' if alike[1:] else 'is'} as fast"
     larger = [one for one in others if one.setting.batch_size > s.batch_size]
     widest = max(larger, key=lambda one: one.speed, default=advised)
     if widest.speed > (1 + WORTH_IT) * advised.speed:
         gain = widest.speed / advised.speed - 1
         told += f"; batches of {widest.setting.batch_size}, if the training allows them, give {gain:.0%} more"
     return told + ("; Preprocess(recipe) normalises in the model." if s.dtype == "uint8" else ".")
+
+
+def _gain(found: Sequence[Candidate], advised: Candidate) -> str:
+    """Over plain tf.data: like for like first, and over what people write where that is another dtype."""
+    dtype, plain = advised.setting.dtype, {one.setting.dtype: one for one in found if one.setting.engine is None}
+    times = {name: f"{advised.speed / one.speed:.1f}×" for name, one in plain.items()}
+    others = "".join(f" ({gain} in {name})" for name, gain in times.items() if name != dtype)
+    return f"{times[dtype]} {PLAIN} in {dtype}{others}"
+
+
+def _alike(found: Sequence[Candidate], advised: Candidate) -> list[Candidate]:
+    """Other engines, devices and dtypes whose rounds overlap with those of the best, measured in turn with it."""
+    ours = [one for one in found if one.setting.engine]
+    best = next(one for one in ours if one.setting[:3] == advised.setting[:3])
+    slowest = min(speed.images_per_second for speed in best.speeds)
+    fast = [max(speed.images_per_second for speed in one.speeds) >= (1 - ALIKE) * slowest for one in ours]
+    return [one for one, as_fast in zip(ours, fast, strict=True) if as_fast and one is not best]
 
 
 def text(found: Sequence[Candidate], others: Sequence[Candidate], advised: Candidate) -> str:

@@ -56,6 +56,6 @@ class Throughput(keras.callbacks.Callback):
             self._rates.append(self._steps * self._batch_size / (self._ended - self._began))
 
     @property
-    def images_per_second(self) -> float:
-        """Median over the epochs; NaN before one of at least two steps has ended."""
-        return statistics.median(self._rates) if self._rates else float("nan")
+    def images_per_second(self) -> float | None:
+        """Median over the epochs; None before one of at least two steps has ended."""
+        return statistics.median(self._rates) if self._rates else None

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tf_bridge import cli_arguments as args
-from tf_bridge.cli_parser import HelpFormatter, Parser, Version
+from tf_bridge.cli_parser import HelpFormatter, Parser, Version, in_flags
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+PICTURES = Path("runs")  # where they go unless told otherwise: beside the runs of `train`
 
 
 def parser() -> Parser:
@@ -85,7 +87,13 @@ def _train_parser(commands: Commands) -> None:
         default=16,
         help="channels of the first stage, a multiple of 16; the paper's is 64",
     )
-    training.add_argument("--learning-rate", type=float, default=1e-3, help="Adam's, to begin with")
+    training.add_argument(
+        "--learning-rate", type=float, default=1e-3, help="Adam's, to begin with; × 0.3 after 3 epochs without progress"
+    )
+    training.add_argument(
+        "--patience", type=args.natural, default=8, metavar="EPOCHS",
+        help="stop after so many epochs without progress of the validation accuracy; 0: never",
+    )  # fmt: skip
     args.seed_argument(training)
     training.add_argument("--mixed-precision", action="store_true", help="compute in float16 (GPU) or bfloat16 (CPU)")
     training.add_argument("--output", type=Path, default=Path("runs/latest"), help="folder for checkpoints and logs")
@@ -108,7 +116,8 @@ def _preview_parser(commands: Commands) -> None:
     )
     args.data_group(parser)
     args.engine_arguments(args.pipeline_group(parser))
-    args.sample_group(parser, count=16, output=Path("preview.png"))
+    args.policy_group(parser)
+    args.sample_group(parser, count=16, output=PICTURES / "preview.png")
 
 
 def _parity_parser(commands: Commands) -> None:
@@ -123,8 +132,9 @@ def _parity_parser(commands: Commands) -> None:
     )
     args.data_group(parser)
     args.pipeline_group(parser)
+    args.policy_group(parser)
     parser.set_defaults(dtype="float32")  # the ops are compared in uint8 anyway; this adds `Normalize` to the whole
-    group = args.sample_group(parser, count=256, output=Path("parity.png"))
+    group = args.sample_group(parser, count=256, output=PICTURES / "parity.png")
     args.json_argument(group)
 
 
@@ -164,7 +174,7 @@ def _inspect_parser(commands: Commands) -> None:
     group = parser.add_argument_group("inspecting")
     args.size_argument(group, 224)
     args.threads_argument(group)
-    args.picture_argument(group, Path("inspect.png"))
+    args.picture_argument(group, PICTURES / "inspect.png")
     args.fresh_argument(group)
     args.json_argument(group)
 
@@ -234,7 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.verbose:
             raise
         hint = " See `dali-tf doctor`." if isinstance(error, ImportError) else ""
-        print(f"dali-tf: error: {error}{hint}", file=sys.stderr)
+        told = in_flags(str(error), parser().command(arguments.command))
+        print(f"dali-tf: error: {told}{hint}", file=sys.stderr)
         return 2
 
 

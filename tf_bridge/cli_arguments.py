@@ -111,7 +111,7 @@ def sample_group(parser: argparse.ArgumentParser, count: int, output: Path) -> G
     sample = parser.add_argument_group("sample")
     sample.add_argument("--count", type=positive, default=count, help="images, at most")
     seed_argument(sample)
-    sample.add_argument("--epoch", type=_epoch, default=0, help="which epoch of that seed, counted from 0")
+    sample.add_argument("--epoch", type=natural, default=0, help="which epoch of that seed, counted from 0")
     picture_argument(sample, output)
     return sample
 
@@ -148,7 +148,8 @@ def _fraction(text: str) -> float:
     return value
 
 
-def _epoch(text: str) -> int:
+def natural(text: str) -> int:
+    """An argument's type: an int from 0 on."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be 0 or a positive int. Received: {text!r}")
     return int(text)

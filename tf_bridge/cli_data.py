@@ -3,7 +3,7 @@
 import argparse
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 import dali_pipe as dp
 from dali_pipe import records as records_lib
 from dali_pipe import tfds_source
+from dali_pipe.device import available_cores
 from dali_pipe.scan import MAX_PIXELS, OnFault
-from tf_bridge import own_recipe, policy
+from tf_bridge import own_recipe, policy, quiet
 from tf_bridge.cli_arguments import PRESETS, Default
 from tf_bridge.dataset import ImageDataset
 from tf_bridge.locate import embedded, is_files
@@ -76,6 +77,18 @@ def open_records(arguments: argparse.Namespace) -> tuple[dp.Records, dp.Records 
     if validation is None:
         validation = next((name for name in ("validation", "test") if name in dataset.splits), "none")
     return records, None if validation == "none" else tfds_source.open_split(dataset, validation, schema, on_fault)
+
+
+def usable_records(arguments: argparse.Namespace, recipe: dp.Recipe) -> dp.Records:
+    """The records that training with these `--on-error` and `--max-bad` would see."""
+    records, _ = open_records(arguments)
+    if arguments.on_error == "raise":
+        return records  # of those that are looked at a bad one is met when its turn comes
+    threads = arguments.threads or available_cores()
+    with nullcontext() if arguments.verbose else quiet.decoders():
+        return policy.apply(
+            records, arguments.on_error, arguments.max_bad, engine="tfdata", exif=recipe.exif, num_threads=threads
+        ).records
 
 
 def _on_fault(arguments: argparse.Namespace) -> OnFault:

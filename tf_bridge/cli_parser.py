@@ -60,6 +60,15 @@ def _nearest(word: str, words: Iterable[str]) -> str:
     return f" Did you mean `{close[0]}`?" if close else ""
 
 
+def in_flags(message: str, parser: argparse.ArgumentParser) -> str:
+    """An error of the Python functions with the command's flags: `on_error="skip"` is `--on-error=skip` here."""
+    flags = {action.dest: action.option_strings[-1] for action in parser._actions if action.option_strings}
+    names = "|".join(flags)
+    message = re.sub(rf"`({names})`", lambda match: f"`{flags[match[1]]}`", message)
+    given = rf'(?<![\w/.-])({names})=("?)([\w.]+)\2'  # not as a part of a path
+    return re.sub(given, lambda match: f"{flags[match[1]]}={match[3]}", message)
+
+
 def commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
     """The parser of each command by its name."""
     (action,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))

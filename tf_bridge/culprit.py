@@ -32,7 +32,7 @@ def find(records: Records, places: np.ndarray, engine: str) -> RecordError | Non
             return RecordError(
                 path,
                 int(row["offset"]),
-                f"{name} cannot decode the image (record {row['id']} of its split): {reason}. "
+                f"{name} cannot decode the image (record {row['id']} of its split): {reason.rstrip('.')}. "
                 f'Leave it out with on_error="skip", or records.exclude([{row["id"]}]).',
             )
     return None

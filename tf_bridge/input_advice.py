@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tf_bridge.input_monitor import EpochInput
 
 NEGLIGIBLE = 0.05  # share of the time; less is not worth a sentence
+_FEW = 10  # steps of an epoch whose beginning weighs more than all that follows
 _SATURATED = 0.85  # of the cores: then more threads do not help
 
 
@@ -57,6 +58,8 @@ def _ours(dataset: ImageDataset, accelerated: bool, busy: float) -> tuple[str, s
         return "threads", f"let it have all {cores} cores: num_threads={cores}, not {dataset.num_threads}"
     if busy >= _SATURATED:
         return "cores", "all cores are busy, so it takes more of them, a GPU that decodes, or smaller stored images"
+    if len(dataset) < _FEW:
+        return "start", f"with {len(dataset)} steps an epoch most of that is for the first batch, so make epochs longer"
     # Not `prefetch`: the data set fetches ahead by itself.
     idle = f"the cores are {1 - busy:.0%} idle, so it waits for storage, or for Python"
     return "storage", f"{idle}: put the records on a faster disk or in memory, and take larger batches: fewer calls"

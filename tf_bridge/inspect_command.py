@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = look(arguments)
     features = declared(_dataset(arguments).folder) if _is_tfds(arguments) else {}
     summary = summarize(found, _duplicates(found))
-    case = Case(summary=summary, size=arguments.size, smaller=_smaller(found, arguments.size), data=_quoted(arguments))
+    data = _quoted(arguments, found.schema)
+    case = Case(summary=summary, size=arguments.size, smaller=_smaller(found, arguments.size), data=data)
     advised = advice.advice(case)
     title = f"{arguments.data or 'embedded data set'}, {arguments.split}" if _is_tfds(arguments) else arguments.data
     if summary.records:
@@ -72,8 +72,9 @@ def _dataset(arguments: argparse.Namespace) -> tfds_source.Dataset:
 
 def _wanted(arguments: argparse.Namespace) -> tuple[list[Source], Schema, Sequence[str]]:
     if not _is_tfds(arguments):
-        given = {"files": arguments.data, "validation": arguments.validation}
-        files = [Source(split, path) for split, pattern in given.items() for path in _matches(pattern)]
+        given = {"train": arguments.data, "validation": arguments.validation}
+        patterns = {split: pattern for split, pattern in given.items() if pattern not in (None, "none")}
+        files = [Source(split, path) for split, pattern in patterns.items() for path in matching(pattern)]
         return files, _schema(files, arguments), ()
     dataset = _dataset(arguments)
     specs = [arguments.split, arguments.validation]
@@ -85,15 +86,6 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[Source], Schema, Sequen
     except ValueError:  # the metadata do not settle it
         schema = _schema(shards, arguments)
     return shards, schema, dataset.classes(schema.label_key)
-
-
-def _matches(pattern: str | None) -> list[Path]:
-    if pattern in (None, "none"):
-        return []
-    paths = matching(pattern)
-    if not paths:
-        raise FileNotFoundError(f"`--validation` must match at least one TFRecord file. Received: {pattern!r}")
-    return paths
 
 
 def _schema(shards: Sequence[Source], arguments: argparse.Namespace) -> Schema:
@@ -120,11 +112,15 @@ def _smaller(found: Survey, size: int) -> int:
     return sum(int((np.minimum(s.table["height"], s.table["width"]) < size).sum()) for s in found.shards)
 
 
-def _quoted(arguments: argparse.Namespace) -> str:
-    """The data as they are named on the command line, for commands to copy."""
-    flags = {"--data-dir": arguments.data_dir, "--image-key": arguments.image_key, "--label-key": arguments.label_key}
+def _quoted(arguments: argparse.Namespace, schema: Schema) -> str:
+    """The data as `dali-tf verify` is to be told them: what was given, and the keys that were found in plain files."""
+    flags = {name: getattr(arguments, name) for name in ("data_dir", "image_key", "label_key", "label_offset")}
+    flags["split"] = None if arguments.split == "all" else arguments.split
+    if not _is_tfds(arguments):
+        flags |= {key: getattr(schema, key) for key in ("image_key", "label_key")}
     words = [arguments.data] if arguments.data else []
-    return shlex.join([*words, *(word for flag, value in flags.items() if value for word in (flag, value))])
+    given = ((f"--{name.replace('_', '-')}", str(value)) for name, value in flags.items() if value)
+    return shlex.join([*words, *(word for pair in given for word in pair)])
 
 
 def as_json(

@@ -16,6 +16,7 @@ from dali_pipe.advice import Advice
 from dali_pipe.scan import RECORD
 from dali_pipe.summary import Summary
 from dali_pipe.survey import Survey
+from dali_pipe.words import counted
 from tf_bridge.inspect_text import TURNS
 from tf_bridge.inspect_text import size as bytes_text
 
@@ -88,8 +89,8 @@ def _title(figure: Figure, summary: Summary, title: str, height: float) -> None:
     total = sum(split.bytes for split in summary.splits.values())
     bad = f", {summary.bad:,} unusable" if summary.bad else ""
     figure.text(0.05, 1 - 0.45 / height, title, fontsize=17, va="center", weight="bold")
-    shards = sum(split.shards for split in summary.splits.values())
-    facts = f"{splits} records{bad} in {shards:,} shards, {bytes_text(total)}"
+    shards = counted(sum(split.shards for split in summary.splits.values()), "shard", "shards")
+    facts = f"{splits} records{bad} in {shards}, {bytes_text(total)}"
     figure.text(0.05, 1 - 0.78 / height, facts, fontsize=10.5, va="center", color=_FAINT)
     if len(summary.splits) > 1:
         patches = [Rectangle((0, 0), 1, 1, color=color) for color in _colors(list(summary.splits)).values()]
@@ -161,7 +162,7 @@ def _order(axes: Any, found: Survey) -> None:
     extent = (*ranges[0], *ranges[1])
     axes.imshow(density.T, aspect="auto", origin="lower", cmap="Blues", extent=extent, interpolation="nearest")
     axes.set(xlabel="record", ylabel="label")
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
 def _sizes(axes: Any, found: Survey, size: int) -> None:
@@ -192,13 +193,15 @@ def _aspects(axes: Any, found: Survey) -> None:
     ratios = {s: _column(found, s, "width") / np.maximum(_column(found, s, "height"), 1) for s in found.splits}
     together = np.concatenate(list(ratios.values()))
     low, high = np.percentile(together, (0.5, 99.5))
-    ends = max(1.25, 1 / low, high)
+    extreme = max(1 / low, high)
+    ends = 1.05 * next((tick for tick in (1.5, 2, 3, 5, 10) if tick >= extreme), extreme)  # a tick beside every bar
     _histogram(axes, found, ratios, np.geomspace(1 / ends, ends, 61))
     axes.set_xscale("log")
-    usual = (0.75, 1, 1.33) if ends < 2 else (0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.33, 2, 3, 5, 10)
+    usual = (0.5, 0.67, 0.75, 1, 1.33, 1.5, 2) if ends < 2.5 else (0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.33, 2, 3, 5, 10)
     ticks = [tick for tick in usual if 1 / ends <= tick <= ends]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
+    axes.set_xlabel(f"median {np.median(together):.2f}")
 
 
 def _histogram(axes: Any, found: Survey, values: Mapping[str, NDArray[Any]], edges: NDArray[Any]) -> None:
@@ -238,7 +241,7 @@ def _shards(axes: Any, found: Survey) -> None:
         if shard.problem:
             axes.plot(place, 0, "x", color=_MARK, ms=8, mew=2, clip_on=False, zorder=4)
     axes.set(xlabel="shard", ylabel="MB")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.grid(axis="x", visible=False)
 
 

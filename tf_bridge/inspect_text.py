@@ -8,6 +8,7 @@ from typing import TextIO
 from dali_pipe.advice import Advice
 from dali_pipe.summary import PERCENTILES, Summary
 from dali_pipe.survey import Field
+from dali_pipe.words import counted
 from tf_bridge.columns import columns
 from tf_bridge.inspect_features import Declared
 
@@ -138,7 +139,8 @@ def _duplicates(summary: Summary) -> str:
     if not groups:
         return "Duplicates:  none"
     images, across = sum(len(group.copies) for group in groups), sum(len(group.splits) > 1 for group in groups)
-    return f"Duplicates:  {images:,} images in {len(groups):,} groups of equal bytes, {across:,} of them across splits"
+    where = counted(len(groups), "group", "groups")
+    return f"Duplicates:  {images:,} images in {where} of equal bytes, {across:,} of them across splits"
 
 
 def _advice(advised: Sequence[Advice]) -> str:

@@ -9,8 +9,8 @@ from dali_pipe.folders import cache_folder
 
 
 def is_files(data: str) -> bool:
-    """Whether this is a file or a glob pattern that matches something, not the name or folder of a TFDS data set."""
-    return os.path.isfile(data) or (not os.path.isdir(data) and bool(glob.glob(data)))
+    """Whether this is a file or a glob pattern, not the name or folder of a TFDS data set."""
+    return os.path.isfile(data) or (not os.path.isdir(data) and glob.has_magic(data))
 
 
 def embedded() -> Path:

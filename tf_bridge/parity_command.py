@@ -22,7 +22,7 @@ WORST = 3  # images drawn for each row
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print and draw as the arguments say; returns the exit code."""
     recipe = cli_data.recipe(arguments)
-    everything, _ = cli_data.open_records(arguments)
+    everything = cli_data.usable_records(arguments, recipe)
     records = spread(everything, arguments.count)
     options = {"seed": arguments.seed, "epoch": arguments.epoch, "num_threads": arguments.threads}
     total = len(records) * len(layers(recipe))

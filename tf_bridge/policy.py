@@ -12,6 +12,7 @@ import numpy as np
 from dali_pipe.records import Records
 from dali_pipe.scan import OnFault
 from dali_pipe.tfrecord import RecordError
+from dali_pipe.words import counted
 from tf_bridge import decoders, repair
 from tf_bridge.verdict import DECODE
 from tf_bridge.verify import Finding, Report, verify
@@ -80,7 +81,8 @@ def apply(records: Records, on_error: OnError, max_bad: float, *, engine: str, e
     skipped = tuple(finding for finding in report.findings if finding.record not in saved)
     _check_share(skipped, report.records, max_bad)
     if cured or skipped:
-        log.warning("%d records are bad: %d repaired, %d left out.", len(report.findings), len(cured), len(skipped))
+        bad = counted(len(report.findings), "record is", "records are")
+        log.warning("%s bad: %d repaired, %d left out.", bad, len(cured), len(skipped))
     unwanted = np.array([finding.record for finding in skipped], np.int64)
     return Outcome(left.exclude(np.intersect1d(unwanted, left.ids)), skipped, cured)
 

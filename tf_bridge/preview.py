@@ -44,7 +44,7 @@ class Sample:
 def run(arguments: argparse.Namespace) -> int:
     """Draw the sheet as the arguments say; returns the exit code."""
     recipe = cli_data.recipe(arguments)
-    records, _ = cli_data.open_records(arguments)
+    records = cli_data.usable_records(arguments, recipe)
     options = cli_data.engine(arguments)
     dataset = beginning(records, recipe, arguments.count, arguments.seed, arguments.epoch, **options)
     details = (

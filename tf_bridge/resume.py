@@ -1,5 +1,6 @@
 """A training run that goes on where it was killed, in the middle of an epoch too, as if nothing had happened."""
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from tf_bridge.distributed import DistributedImages, agreed
 from tf_bridge.model_state import Values
 from tf_bridge.state_file import Saved
 from tf_bridge.workers import across_workers
+
+log = logging.getLogger(__name__)
 
 
 class _Restored(NamedTuple):
@@ -48,6 +51,7 @@ class TrainingState(keras.callbacks.Callback):
         dataset: as given.
         history: the logs of each epoch that ended, of the whole run.
         stopped: a callback ended the run.
+        place: the epoch and the step of it that follow on what is saved; None while nothing is.
     """
 
     def __init__(
@@ -68,7 +72,9 @@ class TrainingState(keras.callbacks.Callback):
         self._folder, self._every, self._resume = Path(folder), save_every, resume
         self._run = dataset.identity
         self._restored: _Restored | None = None  # until its epoch begins
+        self.place: tuple[int, int] | None = None
         self._ours = False  # whether the file that is there is a good one of this run
+        self._soon = False
         self._epoch = self._first = self._step = self._saved_step = 0
 
     def restore(self, model: keras.Model) -> tuple[int, int]:
@@ -96,7 +102,9 @@ class TrainingState(keras.callbacks.Callback):
         model_state.assign(model, saved.groups)
         self.history, self.stopped = header["history"], header["stopped"]
         self._restored = _Restored(header["epoch"], header["step"], saved.groups)
-        return self._restored.epoch, self._restored.step
+        self.place = self._restored.epoch, self._restored.step
+        log.info("%s goes on after epoch %d, step %d.", self._folder, *self.place)
+        return self.place
 
     def _check_workers(self, model: keras.Model, found: tuple[Saved, bool] | None) -> None:
         place = found[0].header["epoch"] * len(self.dataset) + found[0].header["step"] if found else -1
@@ -139,9 +147,13 @@ class TrainingState(keras.callbacks.Callback):
         self._step = self._first + batch + 1
         # After the last step the other callbacks have yet to do what they do at an epoch's end.
         due = self._every is not None and self._step - self._saved_step >= self._every
-        if due and self._step < len(self.dataset) and not self.model.stop_training:
+        if (due or self._soon) and self._step < len(self.dataset) and not self.model.stop_training:
             self._save(self._epoch, self._step)
             self._saved_step = self._step
+
+    def save_soon(self) -> None:
+        """Save when the step under way has ended. Of several workers none can save alone: there nothing happens."""
+        self._soon = not self.model.distribute_strategy.extended._in_multi_worker_mode()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Save, unless the epoch was cut short."""
@@ -157,6 +169,7 @@ class TrainingState(keras.callbacks.Callback):
         if self.model.distribute_strategy.extended.should_checkpoint:
             state_file.write(self._folder, Saved(header, values), keep=self._ours)
         self._ours = self._resume = True
+        self.place, self._soon = (epoch, step), False
 
 
 def _zeros(dataset: ImageDataset | DistributedImages) -> tuple[tf.Tensor, tf.Tensor]:

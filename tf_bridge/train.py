@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 import dali_pipe as dp
-from tf_bridge import cli_data, cluster, state_file
+from tf_bridge import cli_data, cluster, quiet, state_file
 from tf_bridge.callbacks import Throughput
 from tf_bridge.dataset import ImageDataset, from_records
 from tf_bridge.distributed import DistributedImages, distribute
@@ -34,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> int:
     training, evaluation = cli_data.recipes(arguments)
-    train, validation = _datasets(arguments, training, evaluation, strategy)
+    with contextlib.nullcontext() if arguments.verbose else quiet.decoders():
+        train, validation = _datasets(arguments, training, evaluation, strategy)
     classes = _classes(train, validation)
     print(f"Data:    {len(train.records)} images to train, {len(validation.records) if validation else 0} to validate, "
           f"{classes} classes")  # fmt: skip
@@ -100,9 +101,11 @@ def _model(arguments: argparse.Namespace, recipe: dp.Recipe, classes: int) -> ke
 def _announce(model: keras.Model, state: TrainingState, arguments: argparse.Namespace) -> None:
     """Say where the run begins."""
     epoch, step = state.restore(model)
-    if (epoch, step) != (0, 0):
-        ended = ", where a callback stopped it" if state.stopped else ""
-        print(f"Resume:  epoch {epoch + 1} of {arguments.epochs}, step {step + 1} of {len(state.dataset)}{ended}")
+    if state.stopped or epoch >= arguments.epochs:
+        why = "early stopping ended it" if state.stopped else f"--epochs is {arguments.epochs}"
+        print(f"Resume:  the run has ended after epoch {epoch}: {why}; nothing is left to train")
+    elif (epoch, step) != (0, 0):
+        print(f"Resume:  epoch {epoch + 1} of {arguments.epochs}, step {step + 1} of {len(state.dataset)}")
     elif arguments.resume:
         print(f"Resume:  nothing is saved in {arguments.output}; beginning")
     elif (arguments.output / state_file.NAME).exists():
@@ -133,12 +136,13 @@ def _fit(
         meter,
         *(writing if chief else []),
         keras.callbacks.ReduceLROnPlateau(monitor=watched, mode="max", factor=0.3, patience=3),
-        keras.callbacks.EarlyStopping(monitor=watched, mode="max", patience=8),
     ]
+    if arguments.patience:
+        callbacks.append(keras.callbacks.EarlyStopping(monitor=watched, mode="max", patience=arguments.patience))
     if arguments.profile and chief:
         callbacks.append(StepProfile(output / "logs", min(len(state.history) + 1, arguments.epochs - 1)))
     try:
-        with Interrupt() as interrupt:
+        with Interrupt(state.save_soon) as interrupt:
             fit_resumable(
                 model,
                 state,
@@ -149,10 +153,19 @@ def _fit(
             )
     except KeyboardInterrupt:
         _save(model, arguments)
-        print(f"\nInterrupted; the model so far is in {output / 'last.keras'}. --resume goes on with the run.")
+        print(f"\nInterrupted; the model so far is in {output / 'last.keras'}. {_way_on(state)}")
         return 130
     _save(model, arguments)
+    if state.stopped:
+        print(f"Stopped: {watched} had not risen for {arguments.patience} epochs (--patience)")
     return 0
+
+
+def _way_on(state: TrainingState) -> str:
+    if state.place is None:
+        return "Of the run nothing is saved yet."
+    epoch, step = state.place
+    return f"--resume goes on with the run, at epoch {epoch + 1}, step {step + 1}."
 
 
 def _verbose() -> int:
@@ -170,12 +183,13 @@ def _report(
 ) -> None:
     print(f"Model:   ResNet-18, width {arguments.width}, {model.count_params():,} parameters")
     train, accuracy = state.dataset, [logs[watched] for logs in state.history if watched in logs]
-    print(f"Speed:   {meter.images_per_second:,.0f} images/s (training steps, model included), engine {train.engine}, "
-          f"device {train.device}")  # fmt: skip
+    if speed := meter.images_per_second:
+        print(f"Speed:   {speed:,.0f} images/s (training steps, model included), engine {train.engine}, "
+              f"device {train.device}")  # fmt: skip
     if accuracy:
         print(f"Result:  {watched} {max(accuracy):.3f} at best, {accuracy[-1]:.3f} at the end")
-    print(f"Saved:   {arguments.output / 'best.keras'}, {arguments.output / 'last.keras'}; "
-          f"logs in {arguments.output / 'logs'}")  # fmt: skip
+    models = [str(path) for name in ("best.keras", "last.keras") if (path := arguments.output / name).exists()]
+    print(f"Saved:   {', '.join(models)}; logs in {arguments.output / 'logs'}")
     if arguments.profile:
         print(f"Profile: pip install xprof, then tensorboard --logdir {arguments.output / 'logs'}: "
               "tab Profile, tool input_pipeline_analyzer")  # fmt: skip

@@ -1,12 +1,16 @@
 """`dali-tf verify`: every record of a data set looked at once, as a table or JSON."""
 
 import argparse
+import contextlib
 import json
+import logging
+from collections.abc import Iterator
 from typing import Any
 
+from dali_pipe import records as records_lib
 from dali_pipe.device import available_cores
 from dali_pipe.tfrecord import RecordError
-from tf_bridge import cli_data
+from tf_bridge import cli_data, quiet
 from tf_bridge.columns import columns
 from tf_bridge.verify import Report, verify
 
@@ -16,12 +20,25 @@ SHARD = "shard"  # cause of what makes a whole shard unusable
 def run(arguments: argparse.Namespace) -> int:
     """Verify and print as the arguments say; returns the exit code: 1 if something is bad."""
     try:
-        records, _ = cli_data.open_records(arguments)
+        with _without_warning():
+            records, _ = cli_data.open_records(arguments)
     except RecordError as error:
         return _refuse(error, arguments)
-    report = verify(records, arguments.threads or available_cores(), arguments.fresh)
+    with contextlib.nullcontext() if arguments.verbose else quiet.decoders():
+        report = verify(records, arguments.threads or available_cores(), arguments.fresh)
     print(json.dumps(summary(report), indent=2) if arguments.json else text(report))
     return 1 if report.findings else 0
+
+
+@contextlib.contextmanager
+def _without_warning() -> Iterator[None]:
+    """Without the log's count of records that are left out: here they are listed."""
+    level = records_lib.log.level
+    records_lib.log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        records_lib.log.setLevel(level)
 
 
 def _refuse(error: RecordError, arguments: argparse.Namespace) -> int:
