@@ -46,7 +46,10 @@ def _points(base: Case, curve: str) -> list[tuple[Any, Case]]:
         return [(size, replace(base, batch_size=size)) for size in BATCHES]
     if curve == "shuffle":
         return [(state, replace(base, shuffle=state == "on")) for state in ("off", "on")]
-    from benchmarks import photos  # loads TensorFlow
+    from tf_bridge import quiet
+
+    quiet.load_frameworks()
+    from benchmarks import photos
 
     fixed: dict[str, Any] = {
         "size": IMAGE_CROP,

@@ -79,6 +79,19 @@ def test_the_same_pipelines_serve_epoch_after_epoch(photographs: list[Path], mon
         np.testing.assert_array_equal(first, again)
 
 
+@pytest.mark.parametrize(("threads", "pipelines"), [(1, 1), (2, 2), (8, 2)])
+def test_who_asks_for_one_thread_gets_one_pipeline(
+    photographs: list[Path], monkeypatch: pytest.MonkeyPatch, threads: int, pipelines: int
+) -> None:
+    expected, built = arrays(engine(photographs).batches(0)), list[Any]()
+    runs = HostEngine(engine(photographs)._source, threads)
+    pipeline = runs._pipeline
+    monkeypatch.setattr(runs, "_pipeline", lambda: built.append(pipeline()) or built[-1])  # type: ignore[func-returns-value]
+    for images, right in zip(arrays(runs.batches(0)), expected, strict=True):
+        np.testing.assert_array_equal(images, right)
+    assert len(built) == pipelines
+
+
 def test_epochs_side_by_side_do_not_mix(photographs: list[Path]) -> None:
     runs = engine(photographs)
     apart = [arrays(runs.batches(number)) for number in (0, 1)]

@@ -87,6 +87,7 @@ class HostEngine:
 
     def __init__(self, source: Source, num_threads: int):
         self._source, self._threads = source, num_threads
+        self._pipelines = min(PIPELINES, num_threads)  # who asks for one thread gets no second
         self._readers = ThreadPoolExecutor(READ_AHEAD, "dali-tf-read")
         self._idle, self._memory = list[_Line](), list[NDArray[np.uint8]]()
 
@@ -100,7 +101,7 @@ class HostEngine:
         """
         line = self._idle.pop() if self._idle else self._line()
         reads = self._reads(epoch)
-        for fed in itertools.islice(reads, PIPELINES):
+        for fed in itertools.islice(reads, self._pipelines):
             line.feed(fed)
         while line:
             batch, memory = line.take()
@@ -129,7 +130,7 @@ class HostEngine:
         return _Fed(reader.read_images(records, places, memory), tickets, memory)
 
     def _line(self) -> _Line:
-        return _Line([self._pipeline() for _ in range(PIPELINES)])
+        return _Line([self._pipeline() for _ in range(self._pipelines)])
 
     def _pipeline(self) -> Any:
         source = self._source
