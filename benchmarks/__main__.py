@@ -18,7 +18,7 @@ from benchmarks import plan, rounds, scaling
 from benchmarks.case import DTYPES, RECIPES, Case, find_data
 from benchmarks.pipelines import PIPELINES
 from dali_pipe.device import available_cores
-from tf_bridge import machine
+from tf_bridge import cli_arguments, machine
 
 COMMANDS = ("run", "share", "scaling", "report")
 TRIES = 3  # of each of tf.data's variants: one that stalls at the ends of epochs must not be taken for the fastest
@@ -71,7 +71,7 @@ def _measuring(parser: argparse.ArgumentParser, *, seconds: float) -> argparse.A
     parser.add_argument("--batch-size", type=int, default=64, help="images")
     parser.add_argument("--threads", type=int, default=available_cores(), help="CPU threads of each pipeline")
     parser.add_argument("--rounds", type=int, default=5, help="all cases once, in turn")
-    parser.add_argument("--seconds", type=float, default=seconds, help="of each case in each round")
+    parser.add_argument("--seconds", type=cli_arguments.seconds, default=seconds, help="of each case in each round")
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before them that do not count")
     parser.add_argument("--limit", type=float, help="seconds after which a case is given up; default: by measure")
     parser.add_argument("--output", type=Path, default=None, help="JSON file; default: runs/benchmarks/COMMAND.json")

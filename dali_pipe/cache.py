@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import tempfile
+import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,12 +46,16 @@ def _entry(path: str | os.PathLike[str], kind: str) -> Path:
     return cache_folder() / "shards" / digest[:2] / f"{digest[2:34]}.npz"
 
 
+# numpy parses an array's header with `ast.literal_eval`, which now and then fails in one of several threads.
+_one_at_a_time = threading.Lock()
+
+
 def load(path: str | os.PathLike[str], kind: str, now: NDArray[np.int64]) -> Arrays | None:
     """The entry of a shard if it holds for the fingerprint `now`; None where there is none, a stale or a broken one."""
     entry = _entry(path, kind)
     try:
         # numpy leaves a broken file open if it opens it itself
-        with open(entry, "rb") as file, np.load(file, allow_pickle=False) as stored:
+        with _one_at_a_time, open(entry, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
     except FileNotFoundError:
         return None

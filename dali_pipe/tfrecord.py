@@ -20,6 +20,9 @@ OVERHEAD = HEADER + FOOTER
 _WRITE_AGAIN = "Copy or write the shard again."
 
 
+_AT_ONCE = 65_536  # headers that are checked together
+
+
 class RecordError(ValueError):
     """Something is wrong with a shard or one of its records.
 
@@ -52,7 +55,7 @@ def scan(path: str | os.PathLike[str]) -> tuple[NDArray[np.int64], NDArray[np.in
 def frames(path: str | os.PathLike[str], data: Buffer) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """`scan` of a file that is open."""
     _refuse_lookalikes(path, data)
-    offsets, headers, size, at = list[int](), list[bytes](), len(data), 0
+    offsets, headers, size, at = list[int](), list[bytes](), len(data), 0  # headers are those not checked yet
     length_of = struct.Struct("<Q4x").unpack
     while at + OVERHEAD <= size:
         header = data[at : at + HEADER]
@@ -61,8 +64,11 @@ def frames(path: str | os.PathLike[str], data: Buffer) -> tuple[NDArray[np.int64
         offsets.append(at)
         headers.append(header)
         at += length_of(header)[0] + OVERHEAD
+        if len(headers) == _AT_ONCE:  # here, as a file of zeros has one every 16 bytes
+            _check_headers(path, offsets, headers)
+            headers.clear()
+    _check_headers(path, offsets, headers)
     starts = np.array(offsets, np.int64)
-    _check_headers(path, starts, headers)
     if at != size:
         cut = offsets[-1] if at > size else at
         raise RecordError(
@@ -85,15 +91,15 @@ def _refuse_lookalikes(path: str | os.PathLike[str], data: Buffer) -> None:
         raise RecordError(path, 0, f"the shard is cut short: {len(head)} bytes hold no record. {_WRITE_AGAIN}")
 
 
-def _check_headers(path: str | os.PathLike[str], starts: NDArray[np.int64], headers: list[bytes]) -> None:
-    """The length's own checksum tells a TFRecord header from any other bytes."""
+def _check_headers(path: str | os.PathLike[str], offsets: list[int], headers: list[bytes]) -> None:
+    """The length's own checksum tells a TFRecord header, here those of the last offsets, from any other bytes."""
     heads = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, HEADER)
     stored = heads[:, 8:].copy().view("<u4")[:, 0]
     wrong = np.flatnonzero(masked_crc(heads[:, :8]) != stored)
     if wrong.size:
         raise RecordError(
             path,
-            int(starts[wrong[0]]),
+            offsets[len(offsets) - len(headers) + wrong[0]],
             f"the record's length does not match its checksum: damaged, or not a TFRecord file. {_WRITE_AGAIN}",
         )
 

@@ -43,10 +43,13 @@ def _data_sets(folder: Path) -> list[Path]:
 
 
 def _pattern(folder: Path) -> str | None:
-    """A pattern of TFRecord files in the folder: those that are called as the first one is, but for its numbers."""
+    """A pattern of TFRecord files in the folder: those that are called as the first one is, but for its number."""
     for path in sorted(islice((path for path in folder.iterdir() if path.is_file()), _TRIED)):
         with suppress(RecordError, OSError):
             tfrecord.scan(path)
-            numbered = re.match(r"(.*?)\d{2,}", path.name)
-            return glob.escape(f"{folder}/{numbered[1] if numbered else ''}") + "*"
+            numbered = re.match(r"(.*?)\d+-of-\d+(.*)|(.*)\d{2,}(.*?)$", path.name)
+            if numbered is None:
+                return glob.escape(f"{folder}/") + "*" + glob.escape(path.suffix)
+            before, after = (numbered[1] or numbered[3] or "").rstrip("0123456789"), numbered[2] or numbered[4] or ""
+            return glob.escape(f"{folder}/{before}") + "*" + glob.escape(after)
     return None

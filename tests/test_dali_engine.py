@@ -109,6 +109,17 @@ def test_beyond_the_segments_an_exact_order_is_fed(
             np.testing.assert_array_equal(got[1], wanted[1])
 
 
+def test_one_large_image_widens_a_batch_that_is_fed(
+    photographs: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs = few_segments(source(photographs, shuffle="exact"), 49)
+    widest = 16 * int(epochs.plan.records.table["image_length"].max())
+    for room, told in ((widest, False), (widest - 1, True)):
+        monkeypatch.setattr(dali_engine, "_ROOM", room)
+        dali_engine.DALIEngine(epochs, "cpu", 2)
+        assert ("room of the largest" in caplog.text) == told
+
+
 def test_the_rest_of_an_epoch_that_is_fed(photographs: list[Path]) -> None:
     whole = few_segments(source(photographs, shuffle="exact", drop_remainder=False), 49)
     ours = arrays(dali_engine.DALIEngine(whole.rest(1, 2), "cpu", 2).epoch(1))

@@ -56,10 +56,19 @@ def test_the_step_is_finished_first_and_a_second_one_ends_it_at_once(capfd: pyte
     with Interrupt(lambda: began.append("now")) as interrupt:
         signal.raise_signal(signal.SIGINT)
         assert began == ["now"]
-        assert "Ctrl-C again stops at once" in capfd.readouterr().err
+        assert "Ctrl-C again stops as soon as" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert began == ["now"]
         with pytest.raises(KeyboardInterrupt):
             interrupt.on_train_batch_begin(0)
         interrupt._came = False  # so that the test's own end is one
+
+
+def test_where_the_signal_is_ignored_it_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupt():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

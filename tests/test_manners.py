@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -146,6 +147,19 @@ def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run([*DALI_TF, "completion", "bash"], stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_closed_standard_error_is_no_error(photographs: list[Path], tmp_path: Path) -> None:
+    command = shlex.join([*DALI_TF, "inspect", str(photographs[0]), "--output", str(tmp_path / "page.png")])
+    done = subprocess.run(f"{command} 2>&-", shell=True, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and "Saved:" in done.stdout
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "soon"])
+def test_a_time_is_above_zero(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", f"--seconds={seconds}"])
+    assert f"`--seconds` must be a number above 0. Received: '{seconds}'" in capsys.readouterr().err
 
 
 def test_without_tensorflow_a_command_points_to_the_doctor() -> None:

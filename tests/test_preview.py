@@ -146,8 +146,9 @@ def augment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "sizes.py").write_text("SIDE = 40")
     (tmp_path / "bare.py").write_text("import dali_pipe as dp")
     (tmp_path / "broken.py").write_text("import dali_pipe as dp\ntrain = dp.Recipe(\n")
+    (tmp_path / "program.py").write_text("raise SystemExit(0)")
     yield tmp_path
-    for name in ("augment", "sizes", "bare", "broken"):
+    for name in ("augment", "sizes", "bare", "broken", "program"):
         sys.modules.pop(name, None)
 
 
@@ -178,6 +179,7 @@ def test_a_recipe_of_the_user_s_own(
         (["gone.py:train"], "a file or module that Python can run. Received: 'gone.py:train' (FileNotFoundError: "),
         (["gone:train"], "Received: 'gone:train' (ModuleNotFoundError: No module named 'gone'). Give the path of its"),
         (["broken.py:train"], "Received: 'broken.py:train' (SyntaxError: "),
+        (["program.py:train"], "Received: 'program.py:train' (SystemExit: 0)"),
         (
             ["augment:number"],
             "a dali_pipe.Recipe. Received: 'augment:number', which is of type int. Recipes there: train.",

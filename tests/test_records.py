@@ -263,7 +263,7 @@ def test_from_files_expands_the_home_folder(folder: Path, monkeypatch: pytest.Mo
         ("x*.tfrecord", "no file matches this glob"),
         (["a.tfrecord", "x.tfrecord"], "check the path"),
         ("d.tfrecord", "check the path"),
-        (".", "this folder holds TFRecord files: give them as a glob, such as './*'"),
+        (".", "this folder holds TFRecord files: give them as a glob, such as './*.tfrecord'"),
     ],
 )
 def test_from_files_refuses_what_matches_nothing(

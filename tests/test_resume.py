@@ -424,19 +424,26 @@ def test_the_command_goes_on(
             if batch == 7:
                 raise KeyboardInterrupt
 
-    def ctrl_c(meter: Any, batch: int, logs: Any = None) -> None:
-        if batch == 7:
-            signal.raise_signal(signal.SIGINT)
+    def interrupted(at: int, *options: str) -> tuple[int, str]:
+        def ctrl_c(meter: Any, batch: int, logs: Any = None) -> None:
+            if batch == at:
+                signal.raise_signal(signal.SIGINT)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tf_bridge.train.Throughput.on_train_batch_end", ctrl_c)
-        code, told = command("--resume", "--epochs", "1")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tf_bridge.train.Throughput.on_train_batch_end", ctrl_c)
+            return command(*options)
+
+    code, told = interrupted(7, "--resume", "--epochs", "1")
     assert code == 130 and "nothing is saved" in told
     assert "last.keras. --resume goes on with the run, at epoch 1, step 9." in told  # the step was finished, and saved
     assert "nan" not in told and "best.keras" not in told  # neither is there yet
     code, told = command("--resume", "--epochs", "1")
     assert code == 0 and "Resume:  epoch 1 of 1, step 9 of 12" in told
     assert "Resume:  the run has ended after epoch 1: --epochs is 1" in command("--resume", "--epochs", "1")[1]
+    last = (tmp_path / "run" / "last.keras").read_bytes()
+    code, told = interrupted(1, "--epochs", "3")  # --resume was forgotten
+    assert code == 130 and "run is as it was" in told
+    assert (tmp_path / "run" / "last.keras").read_bytes() == last
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tf_bridge.train.Throughput.on_train_batch_end", CtrlC.on_train_batch_end)
         code, told = command("--resume", "--epochs", "3", "--save-every", "5")
@@ -444,6 +451,8 @@ def test_the_command_goes_on(
     code, told = command("--resume", "--epochs", "3")
     assert code == 0 and "Resume:  epoch 2 of 3, step 6 of 12" in told
     assert keras.saving.load_model(tmp_path / "run" / "last.keras").optimizer.iterations.numpy() == 3 * 12
+    code, told = interrupted(11, "--resume", "--epochs", "4")  # in the last step of all
+    assert code == 0 and "Interrupted" not in told and "Result:" in told
     code, told = command("--resume", "--epochs", "3", "--seed", "1")
     assert code == 2 and "`--seed` must be" in told
     assert "--resume would go on with it" in command("--epochs", "1", "--seed", "1")[1]

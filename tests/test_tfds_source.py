@@ -259,6 +259,21 @@ def test_find_says_what_is_there_instead(data_dir: Path, data: str, hint: str) -
     assert f"; {hint.format(data_dir)}. Received: {place!r}, " in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("cifar10-train.tfrecord-00000-of-00002", "cifar10-train.tfrecord-*"),
+        ("imagenet2012-train-00007-of-01024.tfrecord", "imagenet2012-train-*.tfrecord"),
+        ("part-0123.tfrec", "part-*.tfrec"),
+        ("train.tfrecord", "*.tfrecord"),
+    ],
+)
+def test_a_glob_that_is_told_has_one_kind_of_file(tmp_path: Path, name: str, pattern: str) -> None:
+    support.write_shard(tmp_path / name, [support.example({"label": 0})])
+    with pytest.raises(DatasetNotFoundError, match=re.escape(f"such as '{tmp_path}/{pattern}'")):
+        tfds_source.find(str(tmp_path), "/nowhere")
+
+
 def test_a_folder_that_is_called_as_a_data_set_hides_no_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mnist").mkdir()

@@ -5,6 +5,7 @@ import os
 import pickle
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +120,31 @@ def test_a_damaged_length_is_named(shard: Path, place: int, byte: int) -> None:
     shard.write_bytes(data)
     with pytest.raises(RecordError, match=f"record at byte {OFFSETS[place]}: the record's length does not match"):
         tfrecord.scan(shard)
+
+
+@pytest.mark.parametrize("place", range(len(OFFSETS)))
+def test_headers_are_checked_some_at_a_time(shard: Path, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfrecord, "_AT_ONCE", 2)
+    assert tfrecord.scan(shard)[0].tolist() == OFFSETS
+    test_a_damaged_length_is_named(shard, place, 0)
+
+
+def test_a_file_of_zeros_is_not_read_to_its_end() -> None:
+    """It has a header every 16 bytes: of a large one they would fill the memory."""
+
+    class Zeros(bytes):
+        read = 0
+
+        def __len__(self) -> int:
+            return 1 << 50
+
+        def __getitem__(self, span: Any) -> Any:
+            self.read += 1
+            return bytes(span.stop - span.start)
+
+    with pytest.raises(RecordError, match="record at byte 0: the record's length does not match"):
+        tfrecord.frames("zeros", zeros := Zeros())
+    assert zeros.read < 100_000
 
 
 def test_junk_after_the_last_record_is_named(shard: Path) -> None:

@@ -220,12 +220,15 @@ def _bench_parser(commands: Commands) -> None:
     args.batch_size_argument(group)
     args.threads_argument(group)
     group.add_argument("--rounds", type=args.positive, default=3, help="all settings once, in turn; medians are shown")
-    group.add_argument("--seconds", type=float, default=2.0, help="of each setting in each round")
+    group.add_argument("--seconds", type=args.seconds, default=2.0, help="of each setting in each round")
     args.json_argument(group)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 2 for a usage error, 130 after Ctrl-C."""
+    if sys.stderr is None:  # closed, as by `2>&-`: what is told goes nowhere
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        os.dup2(sys.stderr.fileno(), 2)
     arguments = parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, format="%(message)s")
     if not arguments.verbose:

@@ -1,6 +1,7 @@
 """The arguments that commands share: each flag has one meaning, one default's rule and one help text, here."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import TypeAlias
 
@@ -145,6 +146,17 @@ def _fraction(text: str) -> float:
         value = -1.0
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"must be a fraction, 0 to 1. Received: {text!r}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """An argument's type: a time above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number above 0. Received: {text!r}")
     return value
 
 

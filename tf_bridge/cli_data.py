@@ -140,6 +140,8 @@ def _gist(message: str) -> str:
         message = ours[1]
     elif "encountered:" in message:
         message = message.split("encountered:")[1].split("Current pipeline object")[0]
+    elif "Graph execution error" in message:  # and then every line of Python that led there
+        message = re.split(r"Node: '[^']*'\n", message)[-1]
     message = re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*", "", message, flags=re.DOTALL)
     return " ".join(message.split())[:500]
 

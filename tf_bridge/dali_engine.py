@@ -5,6 +5,8 @@ outputs are fewer than the pipeline's, so they are derived from the same recipe;
 multi-device iterator over it with default optimisations off, so they are turned on.
 """
 
+import logging
+
 import numpy as np
 import nvidia.dali.plugin.tf as dali_tf
 import tensorflow as tf
@@ -18,6 +20,9 @@ from tf_bridge.choice import cuda_ordinal
 from tf_bridge.python_calls import graph, guarded, telling
 from tf_bridge.source import Source
 
+log = logging.getLogger(__name__)
+
+_ROOM = 1 << 30  # bytes of a batch as it is fed, above which somebody should know
 PREFETCH = 2  # batches the plugin keeps ahead; it asks for as many when an iterator is made
 # Runs of records in the index of an endless stream: bounds the files the reader opens, and the graph's size.
 MAX_REPEATED_RUNS = 65_536
@@ -39,6 +44,8 @@ class DALIEngine:
         self._device_id = cuda_ordinal(gpu) if device == "gpu" else None
         self._plan = source.plan
         self._index = IndexFiles(self._plan.records, self._plan.replicas)
+        if self._is_fed:
+            self._tell_room()
 
     def epoch(self, epoch: int) -> tf.data.Dataset:
         """One epoch, from the source's start on."""
@@ -85,6 +92,15 @@ class DALIEngine:
     def _is_fed(self) -> bool:
         """Whether Python reads the images: for a permutation of more records than the reader can have files for."""
         return self._plan.shuffle == "exact" and len(self._plan) > self._plan.max_segments
+
+    def _tell_room(self) -> None:
+        most = self._source.batch_size * int(self._plan.records.table["image_length"].max())
+        if most > _ROOM:
+            log.warning(
+                'shuffle="exact" on a GPU gives each image the room of the largest of its batch: up to %.1f GB a batch '
+                "here. Leave the largest records out, take smaller batches, or shuffle=True, which reads otherwise.",
+                most / 1e9,
+            )
 
     def _rows(self, epoch: tf.Tensor) -> tf.data.Dataset:
         """What `pipeline.bytes_feed` takes of an epoch, batch by batch."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import keras
 
-_TOLD = b"\nStopping after this step, or this validation. Ctrl-C again stops at once.\n"
+_TOLD = b"\nStopping after this step, or this validation. Ctrl-C again stops as soon as TensorFlow lets go.\n"
 
 
 class Interrupt(keras.callbacks.Callback):
-    """Ends `fit` with KeyboardInterrupt between two steps after Ctrl-C, and at once after a second.
+    """Ends `fit` with KeyboardInterrupt between two steps after Ctrl-C, and wherever it is after a second.
 
     Python would raise it wherever the main thread happens to be: in the middle of a step, where a saved state would be
     of no step; or in a `__del__`, a weak reference's callback or a function that TensorFlow called, where it is
@@ -33,7 +33,8 @@ class Interrupt(keras.callbacks.Callback):
         self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handler
+        heeded = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # which background jobs are started with
+        if heeded and threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handler
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 

@@ -34,7 +34,7 @@ def _names(where: str, place: str) -> dict[str, Any]:
         sys.path.insert(0, folder)  # as `python FILE.py` and `python -m MODULE` do
     try:
         return runpy.run_path(where) if is_file else vars(import_module(where))
-    except Exception as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # it is the user's code, which may be a program
         raise ValueError(
             f"`--recipe` must name a file or module that Python can run. Received: {place!r} "
             f"({type(error).__name__}: {' '.join(str(error).split())}). Give the path of its file, or mend it: "

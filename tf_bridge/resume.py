@@ -152,8 +152,14 @@ class TrainingState(keras.callbacks.Callback):
             self._saved_step = self._step
 
     def save_soon(self) -> None:
-        """Save when the step under way has ended. Of several workers none can save alone: there nothing happens."""
-        self._soon = not self.model.distribute_strategy.extended._in_multi_worker_mode()
+        """Save when the step under way has ended.
+
+        Nothing happens where that would cost another run its state, and where there are several workers, of whom none
+        can save alone.
+        """
+        ours = self._ours or not (self._folder / state_file.NAME).exists()
+        alone = self.model is not None and not self.model.distribute_strategy.extended._in_multi_worker_mode()
+        self._soon = ours and alone
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Save, unless the epoch was cut short."""

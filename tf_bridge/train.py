@@ -103,7 +103,8 @@ def _announce(model: keras.Model, state: TrainingState, arguments: argparse.Name
     epoch, step = state.restore(model)
     if state.stopped or epoch >= arguments.epochs:
         why = "early stopping ended it" if state.stopped else f"--epochs is {arguments.epochs}"
-        print(f"Resume:  the run has ended after epoch {epoch}: {why}; nothing is left to train")
+        way_on = "another --output begins a new one" if state.stopped else "more --epochs go on with it"
+        print(f"Resume:  the run has ended after epoch {epoch}: {why}; {way_on}")
     elif (epoch, step) != (0, 0):
         print(f"Resume:  epoch {epoch + 1} of {arguments.epochs}, step {step + 1} of {len(state.dataset)}")
     elif arguments.resume:
@@ -123,6 +124,7 @@ def _fit(
 ) -> int:
     """Runs `fit`; Ctrl-C keeps what has been learnt, and the state from which `--resume` goes on."""
     output = arguments.output
+    ended = state.stopped
     best = max((logs[watched] for logs in state.history if watched in logs), default=None)
     chief = cluster.is_chief(model.distribute_strategy)
     writing = [
@@ -152,11 +154,15 @@ def _fit(
                 verbose=_verbose(),
             )
     except KeyboardInterrupt:
-        _save(model, arguments)
-        print(f"\nInterrupted; the model so far is in {output / 'last.keras'}. {_way_on(state)}")
-        return 130
+        if state.place is None and (output / state_file.NAME).exists():
+            print(f"\nInterrupted; the run in {output} is as it was.")
+            return 130
+        if not state.stopped and state.place != (arguments.epochs, 0):  # else it came when all was done
+            _save(model, arguments)
+            print(f"\nInterrupted; the model so far is in {output / 'last.keras'}. {_way_on(state)}")
+            return 130
     _save(model, arguments)
-    if state.stopped:
+    if state.stopped and not ended:
         print(f"Stopped: {watched} had not risen for {arguments.patience} epochs (--patience)")
     return 0
 
