@@ -30,13 +30,16 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (dp.imagenet_eval(32, "uint8"), "tfdata"),
         (dp.imagenet_eval(32, "float32"), "tfdata"),
         (dp.Recipe((dp.Resize(32),)), "tfdata"),
-        (dp.Recipe((dp.CenterCrop(32), dp.RandomFlip())), "dali"),
+        (dp.Recipe((dp.CenterCrop(32), dp.RandomFlip(), dp.RandomErasing())), "dali"),
+        (dp.Recipe((dp.RandomCrop(32), dp.RandomHue())), "tfdata"),
+        (dp.Recipe((dp.RandomCrop(32),), label=dp.OneHot(2), mix=dp.MixUp()), "tfdata"),
     ],
 )
 def test_auto_on_a_cpu_takes_the_faster_for_the_recipe(recipe: dp.Recipe, engine: str) -> None:
     settled = choice.choose("auto", "auto", recipe)
     assert (settled.engine, settled.device) == (engine, "cpu")
     assert "found no GPU" in settled.reason
+    assert ("tf.data is faster than DALI at" in settled.reason) == (engine == "tfdata")
     assert choice.choose("dali", "auto", recipe).engine == "dali"
 
 

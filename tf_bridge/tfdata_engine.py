@@ -1,6 +1,6 @@
 """A recipe in plain tf.data: the reference in parity tests, and the engine where there is no DALI.
 
-Without a GPU `auto` takes it for recipes that resize, too, which DALI is slow at on the CPU.
+Without a GPU `auto` takes it for what DALI is slow at on the CPU, too: resizes and colours (`choice.py`).
 """
 
 import itertools
