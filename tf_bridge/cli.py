@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -252,5 +253,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+def program() -> int:
+    """The command line's process: `main`, after which Ctrl-C has nothing left to interrupt."""
+    code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the frameworks take a second to end
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())
