@@ -3,7 +3,7 @@
 import argparse
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -85,7 +85,7 @@ def usable_records(arguments: argparse.Namespace, recipe: dp.Recipe) -> dp.Recor
     if arguments.on_error == "raise":
         return records  # of those that are looked at a bad one is met when its turn comes
     threads = arguments.threads or available_cores()
-    with nullcontext() if arguments.verbose else quiet.decoders():
+    with quiet.decoders(shown=arguments.verbose):
         return policy.apply(
             records, arguments.on_error, arguments.max_bad, engine="tfdata", exif=recipe.exif, num_threads=threads
         ).records

@@ -250,7 +250,7 @@ def _check_none_idle(distributed: DistributedImages) -> None:
 
 def agreed(strategy: tf.distribute.Strategy, value: int) -> list[int]:
     """Every worker's value, in the order of the workers' ranks; only in a job of several they talk about it."""
-    if not strategy.extended._in_multi_worker_mode():
+    if not workers.several(strategy):
         return [value]
     values = strategy.experimental_distribute_values_from_function(lambda context: tf.constant([value], tf.int64))
     return [int(v) for v in strategy.gather(values, axis=0)]

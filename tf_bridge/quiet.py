@@ -21,11 +21,17 @@ def load_frameworks() -> None:
 
 
 @contextmanager
-def decoders() -> Iterator[None]:
+def decoders(shown: bool = False) -> Iterator[None]:
     """Hide what decoders written in C print of each damaged image; what Python says on standard error is still seen.
 
     No log level stops these lines, and an exception says the same.
+
+    Args:
+        shown: hide nothing.
     """
+    if shown:
+        yield
+        return
     with _turned_away() as kept:
         if not _is_descriptor_2():  # a stream of somebody else's
             yield

@@ -15,7 +15,7 @@ from tf_bridge.dataset import ImageDataset
 from tf_bridge.distributed import DistributedImages, agreed
 from tf_bridge.model_state import Values
 from tf_bridge.state_file import Saved
-from tf_bridge.workers import across_workers
+from tf_bridge.workers import across_workers, several
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class TrainingState(keras.callbacks.Callback):
         can save alone.
         """
         ours = self._ours or not (self._folder / state_file.NAME).exists()
-        alone = self.model is not None and not self.model.distribute_strategy.extended._in_multi_worker_mode()
+        alone = self.model is not None and not several(self.model.distribute_strategy)
         self._soon = ours and alone
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> int:
     training, evaluation = cli_data.recipes(arguments)
-    with contextlib.nullcontext() if arguments.verbose else quiet.decoders():
+    with quiet.decoders(shown=arguments.verbose):
         train, validation = _datasets(arguments, training, evaluation, strategy)
     classes = _classes(train, validation)
     print(f"Data:    {len(train.records)} images to train, {len(validation.records) if validation else 0} to validate, "

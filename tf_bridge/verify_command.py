@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
             records, _ = cli_data.open_records(arguments)
     except RecordError as error:
         return _refuse(error, arguments)
-    with contextlib.nullcontext() if arguments.verbose else quiet.decoders():
+    with quiet.decoders(shown=arguments.verbose):
         report = verify(records, arguments.threads or available_cores(), arguments.fresh)
     print(json.dumps(summary(report), indent=2) if arguments.json else text(report))
     return 1 if report.findings else 0

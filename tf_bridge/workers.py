@@ -51,6 +51,11 @@ def _with_axis(step: Step) -> Step:
     return lambda data: {name: tf.reshape(value, [1]) for name, value in step(data).items()}
 
 
+def several(strategy: tf.distribute.Strategy) -> bool:
+    """Whether it is one of a job of several workers, who must do the same at the same time."""
+    return bool(strategy.extended._in_multi_worker_mode())
+
+
 def check_asker(strategy: tf.distribute.Strategy) -> None:
     """Raise if Keras 3 asks its caller something, for a `fit` that is going to fail.
 
@@ -58,7 +63,7 @@ def check_asker(strategy: tf.distribute.Strategy) -> None:
         TypeError: several workers train a model that is not prepared for it.
     """
     asker = sys._getframe(2).f_globals.get("__name__", "")
-    if asker.startswith("keras.src.trainers") and strategy.extended._in_multi_worker_mode() and not _prepared:
+    if asker.startswith("keras.src.trainers") and several(strategy) and not _prepared:
         raise TypeError(
             "Keras 3's `fit` fails under a MultiWorkerMirroredStrategy unless the model is prepared: "
             "model = tb.across_workers(model), in the strategy's scope."
